@@ -1,0 +1,46 @@
+# Every target sets up what it needs in .venv with a plain python3, and is quick the second time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check crash bench lock clean
+
+help: ## show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Veredus needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 setup")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+setup: $(STAMP) ## install what everything below needs into .venv
+
+demo: $(STAMP) ## see it work: thousands of tasks, delays, retries, a worker killed with -9 (under a minute)
+	@$(BIN)/python -m veredus.demo
+
+test: $(STAMP) ## all tests, with short leases and small sizes
+	@$(BIN)/python -m pytest -n $(JOBS) -q
+
+check: $(STAMP) ## ruff and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+crash: $(STAMP) ## the crash tests at full size: storms of kill -9, stopped servers, default leases
+	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/crash -q -s
+
+bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost beside the limits of this machine
+	@$(BIN)/python -m benchmarks
+
+lock: $(STAMP) ## write requirements/dev.txt anew from pyproject.toml
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --universal --no-emit-index-url --no-header --python-version 3.11 --group dev -o requirements/dev.txt
+
+clean: ## remove .venv and what the tools cached
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -1,0 +1,93 @@
+"""`veredus redis`: run, look at and stop the embedded server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from veredus import embedded
+from veredus.embedded import Server
+from veredus.embedded.folder import Folder
+
+
+@click.group("redis", invoke_without_command=True)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder of the server's data. Default: $VEREDUS_DATA, else the platform's place for a user's data.",
+)
+@click.pass_context
+def redis_group(context: click.Context, data: Path | None) -> None:
+    """Run a real Redis or Valkey server on this machine, without installing or configuring one.
+
+    Programs without a Redis URL start this server themselves when they need it, share it among all processes of
+    the user, and stop it some minutes after the last one has left. Run it here instead when you want to see its
+    log, or to have it up all the time; ctrl-C stops it, and its data stay.
+
+    \b
+    Examples:
+      veredus redis                      # in the foreground, until ctrl-C
+      veredus redis status               # is one running, and where?
+      veredus redis --data ./data stop   # stop the one of another folder
+    """
+    context.obj = data
+    if context.invoked_subcommand is None:
+        context.exit(embedded.run_foreground(data, announce=_announce))
+
+
+@redis_group.command("status")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for scripts.")
+@click.pass_context
+def status_command(context: click.Context, as_json: bool) -> None:
+    """Say whether the embedded server runs, which one and where. Never starts it.
+
+    The exit code is 0 when it runs and 1 when it does not.
+
+    \b
+    Example:
+      veredus redis status --json | jq -r .url
+    """
+    data: Path | None = context.obj
+    server = embedded.status(data)
+    if as_json:
+        facts = asdict(server) if server else {"data": str(Folder.at(data).path)}
+        click.echo(json.dumps({"running": server is not None, **facts}))
+    elif server is not None:
+        click.echo(server.describe())
+        click.echo(server.url)
+    else:
+        click.echo(f"no embedded server is running in {Folder.at(data).path}")
+    context.exit(0 if server else 1)
+
+
+@redis_group.command("stop")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Seconds to wait.")
+@click.pass_context
+def stop_command(context: click.Context, timeout: float) -> None:
+    """Stop the embedded server cleanly. Its data stay, and the next program that needs it starts it again.
+
+    \b
+    Example:
+      veredus redis stop
+    """
+    data: Path | None = context.obj
+    server = embedded.status(data)
+    if embedded.stop(data, timeout) and server is not None:
+        click.echo(f"stopped: {server.describe()}")
+    else:
+        click.echo(f"no embedded server is running in {Folder.at(data).path}")
+
+
+def _announce(server: Server) -> None:
+    click.echo(f"{server.product} {server.version} ({server.binary})")
+    click.echo(f"data in {server.data}")
+    click.echo(f"socket  {server.url}")
+    click.echo("")
+    click.echo("Programs of this user without a Redis URL find it by themselves if they use the same data folder.")
+    click.echo("For others:")
+    click.echo(f"  export VEREDUS_REDIS_URL={server.url}")
+    click.echo("")

@@ -1,0 +1,129 @@
+"""The data folder: which file is what in it, who may read it, and when somebody last asked for its server."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from veredus.embedded import settings
+from veredus.errors import EmbeddedError
+
+LOG_LIMIT = 1_000_000
+# What a server leaves in its folder: since Redis 7 (and in Valkey) a directory of files, before that single files.
+DATA_FILES = ("appendonlydir", "appendonly.aof", "dump.rdb")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Names of the files in one data folder. Three locks say who is alive, since the kernel keeps them honest:
+
+    start.lock    held while somebody starts or stops the server, so that two do not at once
+    server.lock   held by the server process itself, which inherits it: held means that a server lives on these files
+    keeper.lock   held by the keeper, or by whoever runs the server in the foreground
+    """
+
+    path: Path
+
+    @classmethod
+    def at(cls, data: str | os.PathLike[str] | None) -> Folder:
+        """The folder as given, else as the environment and the platform say. Creates nothing."""
+        return cls(settings.data_path(data))
+
+    @property
+    def start_lock(self) -> Path:
+        """Held while somebody starts or stops the server."""
+        return self.path / "start.lock"
+
+    @property
+    def server_lock(self) -> Path:
+        """Held by the server process itself."""
+        return self.path / "server.lock"
+
+    @property
+    def keeper_lock(self) -> Path:
+        """Held by the keeper or the foreground process."""
+        return self.path / "keeper.lock"
+
+    @property
+    def record(self) -> Path:
+        """Which server wrote these data, and where its socket is."""
+        return self.path / "server.json"
+
+    @property
+    def server_log(self) -> Path:
+        """What the server said."""
+        return self.path / "server.log"
+
+    @property
+    def keeper_log(self) -> Path:
+        """What the keeper said."""
+        return self.path / "keeper.log"
+
+    def prepare(self) -> None:
+        """Create the folder, or check that it is ours alone."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self.path.stat()
+        except OSError as exc:
+            raise EmbeddedError(f"cannot use {self.path} for the data of the embedded server: {exc}") from exc
+        if status.st_uid != os.getuid():
+            raise EmbeddedError(f"{self.path} belongs to another user; point VEREDUS_DATA at a folder of your own")
+        if not stat.S_IMODE(status.st_mode) & 0o077:
+            return
+        if self.record.exists() or not any(self.path.iterdir()):
+            self.path.chmod(0o700)
+        elif stat.S_IMODE(status.st_mode) & 0o022:
+            # Somebody's folder with other things in it: not ours to change, and not safe to use.
+            raise EmbeddedError(
+                f"others may write into {self.path}; chmod 700 it, or point VEREDUS_DATA at another folder"
+            )
+
+    def has_data(self) -> bool:
+        """Whether a server has written here."""
+        return any((self.path / name).exists() for name in DATA_FILES)
+
+    def note_use(self, linger: float) -> None:
+        """Tell the keeper that somebody is about to connect, and how long the server shall linger from now on."""
+        write_whole(self.path / "last-use", repr(linger))
+
+    def last_use(self) -> tuple[int, float]:
+        """A stamp that differs after every use, and the lingering seconds that the last user asked for."""
+        path = self.path / "last-use"
+        try:
+            return path.stat().st_mtime_ns, float(path.read_text())
+        except (OSError, ValueError):
+            return 0, settings.DEFAULT_LINGER
+
+    def open_log(self, path: Path) -> int:
+        """A descriptor that appends to a log of this folder; a log that has grown large is moved aside first."""
+        try:
+            if path.stat().st_size > LOG_LIMIT:
+                path.replace(path.with_suffix(".log.old"))
+        except FileNotFoundError:
+            pass
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def log_tail(self, path: Path, lines: int = 8) -> str:
+        """The last lines of a log, for an error message."""
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - 8192))
+                text = file.read().decode(errors="replace").strip()
+        except OSError:
+            text = ""
+        shown = "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+        return f"{path}:\n{shown}" if shown else f"{path} is empty"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a small file so that a reader sees the old text or the new one, also after a crash."""
+    # One name is enough: only holders of the start lock or of the server lock write, each their own file.
+    draft = path.with_name(path.name + ".new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -1,0 +1,111 @@
+"""Run the server of a data folder in the foreground, for as long as the terminal or a supervisor wants it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from veredus.embedded import locks, record, settings, sockets, waiting
+from veredus.embedded.folder import Folder
+from veredus.embedded.launch import Launched, launch
+from veredus.embedded.probe import Refused
+from veredus.embedded.server import START_TIMEOUT, Server, hold_start_lock, look, status
+from veredus.errors import EmbeddedError
+
+
+class _Signals:
+    """Passes on what asks us to end, always as SIGTERM: a second SIGINT would make the server exit without syncing."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def receive(self, number: int, frame: object) -> None:
+        self._asked = True
+        if self._process is not None:
+            self._process.terminate()
+
+    def pass_on_to(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        if self._asked:  # while the process was being made
+            process.terminate()
+
+
+def run_foreground(
+    data: str | os.PathLike[str] | None = None, *, announce: Callable[[Server], None] | None = None
+) -> int:
+    """Run until the server ends, by SIGINT, SIGTERM, SIGHUP or `stop`; returns its exit code.
+
+    It is shared like any other embedded server, but nothing stops it for being idle. `announce` is called once,
+    before the server's first word, with what is about to run (its `pid` is still 0).
+    """
+    settings.refuse_if_forbidden()
+    folder = Folder.at(data)
+    folder.prepare()
+    with _receiving_signals() as signals:
+        with hold_start_lock(folder, START_TIMEOUT):
+            running = status(folder.path)
+            if running is not None:
+                raise EmbeddedError(f"already running: {running.describe()}; `veredus redis stop` ends it")
+            # Whoever starts the server is its keeper; the last one may need a moment to leave.
+            keeping = locks.take(folder.keeper_lock, START_TIMEOUT)
+            try:
+                launched = _launch(folder, announce)
+            except BaseException:
+                keeping.release()
+                raise
+        with keeping:
+            signals.pass_on_to(launched.process)
+            return _wait(launched)
+
+
+def _launch(folder: Folder, announce: Callable[[Server], None] | None) -> Launched:
+    binary, socket = record.choose_binary(folder), sockets.choose(folder.path)
+    if announce is not None:
+        announce(
+            Server(
+                url=f"unix://{socket}",
+                socket=socket,
+                pid=0,
+                product=binary.product,
+                version=binary.version,
+                data=str(folder.path),
+                binary=binary.path,
+            )
+        )
+    return launch(folder, binary, socket, output=None)
+
+
+def _wait(launched: Launched) -> int:
+    if not waiting.until(lambda: launched.process.poll() is not None or _answers(launched.folder), START_TIMEOUT):
+        launched.process.kill()
+    if launched.process.poll() is not None:
+        launched.gave_up()
+    code = launched.process.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _answers(folder: Folder) -> bool:
+    try:
+        return look(folder) is not None
+    except Refused:
+        return True  # it loads its data
+
+
+@contextmanager
+def _receiving_signals() -> Iterator[_Signals]:
+    signals = _Signals()
+    if threading.current_thread() is not threading.main_thread():
+        yield signals  # only the main thread may set handlers; elsewhere `stop` ends the server
+        return
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signals.receive) for number in wanted}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,70 @@
+"""Start the server process on a data folder, with our settings and with the lock that says it is alive."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, replace
+
+from veredus.embedded import locks, record
+from veredus.embedded.binary import Binary
+from veredus.embedded.folder import Folder
+from veredus.embedded.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A server process that is our child, and what the folder's record said before it."""
+
+    folder: Folder
+    process: subprocess.Popen[bytes]
+    record: Record
+    previous: Record | None
+
+    def gave_up(self) -> None:
+        """It never answered, so it wrote nothing: let the data belong to the one who wrote them."""
+        if self.previous is not None:
+            record.write(self.folder, self.previous)
+
+
+def launch(folder: Folder, binary: Binary, socket: str, output: int | None) -> Launched:
+    """Start the program; raises `locks.Busy` when a server lives on the folder already."""
+    lock = locks.take(folder.server_lock, timeout=1.0)
+    try:
+        previous = record.read(folder)
+        # Recorded before it can write anything, so that a crash in between never leaves data of an unknown writer.
+        now = Record(product=binary.product, version=binary.version, binary=binary.path, socket=socket, pid=0)
+        record.write(folder, now)
+        process = subprocess.Popen(
+            _command(folder, binary, socket),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if output is not None else None,
+            cwd=folder.path,
+            umask=0o077,
+            # The lock goes with the process: held exactly as long as it lives, whatever becomes of us.
+            pass_fds=[lock.descriptor],
+            # A second interrupt makes the server exit without syncing; so ctrl-C must reach it only through us.
+            start_new_session=True,
+        )
+        now = replace(now, pid=process.pid)
+        record.write(folder, now)
+        return Launched(folder, process, now, previous)
+    finally:
+        lock.leave_to_child()
+
+
+def _command(folder: Folder, binary: Binary, socket: str) -> list[str]:
+    options = {
+        "port": "0",
+        "unixsocket": socket,
+        "unixsocketperm": "600",
+        "dir": str(folder.path),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        # The append-only file is the whole truth; a second copy as a snapshot would only cost time.
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        "daemonize": "no",
+        "protected-mode": "yes",
+    }
+    return [binary.path, *(word for name, value in options.items() for word in (f"--{name}", value))]

@@ -1,0 +1,221 @@
+"""Start, share and stop the one server of a data folder, from whichever process asks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import veredus
+from veredus.embedded import locks, record, settings, waiting
+from veredus.embedded.binary import Binary
+from veredus.embedded.folder import Folder
+from veredus.embedded.probe import Probe, Refused
+from veredus.errors import EmbeddedError
+
+START_TIMEOUT = 30.0
+# Loading a large append-only file may take minutes; as long as the server says that it loads, it is worth waiting.
+LOADING_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running embedded server."""
+
+    url: str
+    socket: str
+    pid: int
+    product: str
+    version: str
+    data: str
+    binary: str
+
+    def describe(self) -> str:
+        """One line for logs."""
+        home = os.path.expanduser("~")
+        data = "~" + self.data[len(home) :] if self.data.startswith(home + os.sep) else self.data
+        return f"embedded {self.product} {self.version} in {data} (pid {self.pid})"
+
+
+def ensure(data: str | os.PathLike[str] | None = None, *, linger: float | None = None) -> Server:
+    """The server of this data folder: the running one, else a new one. Blocks until it answers.
+
+    Connect within `linger` seconds: that long after the last client has left (and after the last call of `ensure`)
+    the server is stopped. The latest caller's value holds. Call it again whenever the connection is refused.
+    """
+    settings.refuse_if_forbidden()
+    seconds = settings.linger_seconds(linger)
+    folder = Folder.at(data)
+    folder.prepare()
+    with hold_start_lock(folder, LOADING_TIMEOUT):
+        folder.note_use(seconds)
+        return _bring_up(folder)
+
+
+def status(data: str | os.PathLike[str] | None = None) -> Server | None:
+    """The server that runs on this data folder, or None. Never starts one."""
+    folder = Folder.at(data)
+    return _running(folder) if _is_alive(folder) else None
+
+
+def stop(data: str | os.PathLike[str] | None = None, timeout: float = 10.0) -> bool:
+    """Shut the server down cleanly, with all data on disk; False when none ran."""
+    folder = Folder.at(data)
+    if not _is_alive(folder):
+        return False
+    with hold_start_lock(folder, timeout):
+        known = record.read(folder)
+        if known is None or not _is_alive(folder):
+            return False
+        try:
+            with Probe(known.socket, timeout) as probe:
+                probe.shut_down()
+        except (OSError, Refused) as exc:
+            raise EmbeddedError(f"the server (pid {known.pid}) of {folder.path} did not shut down: {exc}") from exc
+        if not waiting.until(lambda: not _is_alive(folder), timeout):
+            raise EmbeddedError(f"the server (pid {known.pid}) of {folder.path} still runs after {timeout:g} s")
+        waiting.until(lambda: not locks.is_held(folder.keeper_lock), timeout)
+    return True
+
+
+def look(folder: Folder) -> Server | None:
+    """One look: the server if it answers and has loaded its data, else None. `Refused` while it loads."""
+    known = record.read(folder)
+    if known is None:
+        return None
+    try:
+        with Probe(known.socket) as probe:
+            try:
+                probe.ask("PING")
+            except Refused as exc:
+                if str(exc).startswith("LOADING"):
+                    raise
+            return _described(folder, known, probe)
+    except OSError:
+        return None
+
+
+def _bring_up(folder: Folder) -> Server:
+    """Adopt or start, once each, and wait; the caller holds the start lock."""
+    deadline, latest = waiting.Deadline(START_TIMEOUT), waiting.Deadline(LOADING_TIMEOUT)
+    adopted = started = False
+    while not (deadline.passed() or latest.passed()):
+        if locks.is_held(folder.keeper_lock):
+            try:
+                server = look(folder) if _is_alive(folder) else None
+            except Refused:
+                deadline.extend(START_TIMEOUT)
+                server = None
+            if server is not None:
+                return server
+            waiting.nap()
+        elif started or (adopted and _is_alive(folder)):
+            break
+        elif _is_alive(folder):
+            # Its keeper was killed: a new one takes over the living server.
+            _spawn_keeper(folder, None)
+            adopted = True
+        else:
+            _spawn_keeper(folder, record.choose_binary(folder))
+            started = True
+    raise _no_answer(folder, deadline.passed() or latest.passed())
+
+
+def _spawn_keeper(folder: Folder, binary: Binary | None) -> None:
+    if not sys.executable:
+        raise EmbeddedError("this program does not know its Python interpreter; run `veredus redis` beside it")
+    root = str(Path(veredus.__file__).parent.parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    what = [binary.path, binary.product, binary.version] if binary else []
+    log = folder.open_log(folder.keeper_log)
+    try:
+        subprocess.run(
+            # -P: the data folder is its working directory, and must not become a place to import from.
+            [sys.executable, "-P", "-m", "veredus.embedded.keeper", str(folder.path), *what],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder.path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,
+            timeout=START_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as exc:
+        raise EmbeddedError(f"the keeper of the embedded server cannot be started: {exc}") from exc
+    finally:
+        os.close(log)
+
+
+def _no_answer(folder: Folder, timed_out: bool) -> EmbeddedError:
+    if _is_alive(folder):
+        known = record.read(folder)
+        pid = known.pid if known else 0
+        text = f"the server (pid {pid}) of {folder.path} does not answer; end it with kill {pid} and try again"
+    elif timed_out:
+        text = f"the embedded server of {folder.path} did not start within {START_TIMEOUT:g} s"
+    else:
+        text = f"the embedded server of {folder.path} did not start"
+    return EmbeddedError(f"{text}\n{folder.log_tail(folder.server_log)}\n{folder.log_tail(folder.keeper_log)}")
+
+
+def hold_start_lock(folder: Folder, timeout: float) -> locks.Lock:
+    """One at a time: what starts or stops the server of a folder does so inside this lock."""
+    try:
+        return locks.take(folder.start_lock, timeout)
+    except locks.Busy as exc:
+        raise EmbeddedError(
+            f"another process has been starting or stopping the server of {folder.path} for {timeout:g} s"
+        ) from exc
+    except OSError as exc:
+        raise EmbeddedError(f"cannot use {folder.path}: {exc}") from exc
+
+
+def _is_alive(folder: Folder) -> bool:
+    try:
+        return locks.is_held(folder.server_lock)
+    except OSError as exc:
+        raise EmbeddedError(f"cannot use {folder.path}: {exc}") from exc
+
+
+def _running(folder: Folder) -> Server | None:
+    """What the living server says of itself; what the record says while it is too busy to answer."""
+    known = record.read(folder)
+    if known is None:
+        return None
+    try:
+        with Probe(known.socket) as probe:
+            return _described(folder, known, probe)
+    except (OSError, Refused):
+        return _as_recorded(folder, known)
+
+
+def _described(folder: Folder, known: record.Record, probe: Probe) -> Server:
+    try:
+        says = probe.info("server")
+    except Refused:
+        return _as_recorded(folder, known)
+    product = says.get("server_name", "redis")
+    return Server(
+        url=f"unix://{known.socket}",
+        socket=known.socket,
+        pid=int(says["process_id"]),
+        product=product,
+        version=says.get(f"{product}_version", known.version),
+        data=str(folder.path),
+        binary=says.get("executable", known.binary),
+    )
+
+
+def _as_recorded(folder: Folder, known: record.Record) -> Server:
+    return Server(
+        url=f"unix://{known.socket}",
+        socket=known.socket,
+        pid=known.pid,
+        product=known.product,
+        version=known.version,
+        data=str(folder.path),
+        binary=known.binary,
+    )

@@ -1,0 +1,13 @@
+-- in_chunks: call a command for many members, never with more arguments than Lua can unpack.
+local function in_chunks(command, key, members)
+  for first = 1, #members, 1000 do
+    redis.call(command, key, unpack(members, first, math.min(first + 999, #members)))
+  end
+end
+
+-- delete_all: delete many keys.
+local function delete_all(keys)
+  for first = 1, #keys, 1000 do
+    redis.call('DEL', unpack(keys, first, math.min(first + 999, #keys)))
+  end
+end

@@ -1,0 +1,22 @@
+-- clock: the server's time, the only clock of all scripts; a time given by a test wins.
+-- Returns milliseconds rounded down (to ask what is due), rounded up (to set what shall be due, so that nothing is
+-- ever early), and nanoseconds as text (a double cannot hold them).
+local function clock(given)
+  if given and given ~= '' then
+    local ms = tonumber(given)
+    return ms, ms, string.format('%.0f000000', ms)
+  end
+  local time = redis.call('TIME')
+  local seconds, micros = tonumber(time[1]), tonumber(time[2])
+  return seconds * 1000 + math.floor(micros / 1000), seconds * 1000 + math.ceil(micros / 1000),
+    string.format('%.0f%06d000', seconds, micros)
+end
+
+-- instant: milliseconds from "+250" (from now) or "1794780955123" (absolute).
+local function instant(given, now)
+  if string.sub(given, 1, 1) == '+' then return now + tonumber(string.sub(given, 2)) end
+  return tonumber(given)
+end
+
+-- whole: a number of seconds or milliseconds as text without exponent or fraction.
+local function whole(number) return string.format('%.0f', number) end

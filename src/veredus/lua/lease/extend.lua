@@ -1,0 +1,23 @@
+-- extend: prolong the leases of running tasks; one that expired but that nobody claimed comes back to life.
+-- KEYS  lease
+-- ARGV  task_prefix count {task_id owner lease_ms}* [now_ms]
+-- RETURNS  {now_ms, {positions (from 1) of those that this owner no longer holds}}
+-- include: clock checks hold
+local lease = KEYS[1]
+local task_prefix, count = ARGV[1], tonumber(ARGV[2])
+local now = clock(ARGV[3 + count * 3])
+expect(lease, 'zset')
+
+local lost = {}
+for i = 1, count do
+  local id, owner, lease_ms = unpack(ARGV, i * 3, i * 3 + 2)
+  local key = task_prefix .. id
+  if holds(key, lease, id, owner) then
+    local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
+    redis.call('ZADD', lease, lease_end, id)
+    redis.call('HSET', key, 'until', lease_end)
+  else
+    lost[#lost + 1] = i
+  end
+end
+return { now, lost }

@@ -1,0 +1,62 @@
+-- recover: claim tasks whose worker has gone, for one recoverer, without ever taking them out of active.
+-- KEYS  lease active
+-- ARGV  task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms dead_worker [now_ms]
+-- RETURNS  {now_ms, 1 if it swept or 0 if it only noted the time, {id, message, leases lost so far, ...}, {tidied id, ...}}
+-- include: clock checks hold
+-- A claim re-arms the lease for a short while and makes the recoverer its owner; only retry or archive remove the task.
+-- So a recoverer that dies loses nothing, and of several recoverers exactly one gets each task.
+-- A server that stood still makes living tasks look dead, because this sweep may run before the heartbeats that queue up
+-- behind it: when more than max_gap_ms passed since this process's last sweep, only the time is noted.
+-- With `dead_worker` the leases of that worker (a child known to have died) are claimed before they expire.
+local lease, active = unpack(KEYS)
+local task_prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker = unpack(ARGV)
+local now = clock(ARGV[9])
+limit = tonumber(limit)
+local claimed, tidied = {}, {}
+if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then return { now, 0, claimed, tidied } end
+expect(lease, 'zset')
+expect(active, 'list')
+
+-- Active without a lease (an eviction, a failover, a client that died between two commands): give it one that is not
+-- ours, so that it is claimed after the slack like any other. The oldest stand at the tail.
+for _, id in ipairs(redis.call('LRANGE', active, -20, -1)) do
+  if not redis.call('ZSCORE', lease, id) then redis.call('ZADD', lease, whole(math.floor(now / 1000)), id) end
+end
+
+local claim_end = whole(math.ceil((now + tonumber(claim_ms)) / 1000))
+local function is_over(fields, lease_end)
+  local ours = not fields.err and fields[3] == lease_end
+  if dead_worker ~= '' then
+    return ours and fields[2] and string.sub(fields[2], 1, #dead_worker) == dead_worker
+  end
+  return ours or tonumber(lease_end) * 1000 + tonumber(slack) <= now
+end
+
+-- Leases that are not ours may still be within their slack: look past them, up to a bound.
+local horizon = dead_worker == '' and whole(math.floor(now / 1000)) or '+inf'
+local page = redis.call('ZRANGEBYSCORE', lease, '-inf', horizon, 'WITHSCORES', 'LIMIT', 0, 2000)
+for i = 1, #page, 2 do
+  if #claimed / 3 >= limit then break end
+  local id, lease_end = page[i], page[i + 1]
+  local key = task_prefix .. id
+  local fields = redis.pcall('HMGET', key, 'msg', 'owner', 'until')
+  if is_over(fields, lease_end) then
+    if fields.err or not fields[1] then
+      redis.call('ZREM', lease, id)
+      redis.call('LREM', active, 0, id)
+      if not fields.err then redis.call('DEL', key) end
+      tidied[#tidied + 1] = id
+    elseif not redis.call('LPOS', active, id) then
+      redis.call('ZREM', lease, id)
+      if fields[3] == lease_end then redis.call('HDEL', key, 'owner', 'until') end
+      tidied[#tidied + 1] = id
+    else
+      redis.call('ZADD', lease, claim_end, id)
+      redis.call('HSET', key, 'owner', owner, 'until', claim_end)
+      claimed[#claimed + 1] = id
+      claimed[#claimed + 1] = fields[1]
+      claimed[#claimed + 1] = redis.call('HINCRBY', key, 'losses', 1)
+    end
+  end
+end
+return { now, 1, claimed, tidied }

@@ -1,0 +1,29 @@
+-- complete: keep tasks that succeeded, with their result, until their retention ends.
+-- KEYS  active lease completed processed
+-- ARGV  task_prefix count {task_id owner unique_key message retention has_result result}* [now_ms]
+-- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
+-- include: clock checks hold counters
+local active, lease, completed, processed = unpack(KEYS)
+local task_prefix, count = ARGV[1], tonumber(ARGV[2])
+local now = clock(ARGV[3 + count * 7])
+expect(active, 'list')
+expect(completed, 'zset')
+
+local lost = {}
+for i = 1, count do
+  local id, owner, lock, message, retention, has_result, result = unpack(ARGV, i * 7 - 4, i * 7 + 2)
+  local key = task_prefix .. id
+  if holds(key, lease, id, owner) then
+    redis.call('LREM', active, -1, id)
+    redis.call('ZREM', lease, id)
+    redis.call('ZADD', completed, whole(math.floor(now / 1000) + tonumber(retention)), id)
+    redis.call('HSET', key, 'msg', message, 'state', 'completed')
+    if has_result == '1' then redis.call('HSET', key, 'result', result) end
+    redis.call('HDEL', key, 'owner', 'until')
+    release(lock, id)
+  else
+    lost[#lost + 1] = i
+  end
+end
+tally(now, processed, count - #lost, nil, 0)
+return lost

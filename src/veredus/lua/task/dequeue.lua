@@ -1,0 +1,90 @@
+-- dequeue: hand out as many tasks as asked for, each active, leased and owned by this batch.
+-- KEYS  pending paused active lease batch
+-- ARGV  task_prefix wanted lease_ms owner number again batch_ttl_ms [now_ms]
+-- RETURNS  {now_ms, lease end in s, still pending (-1: paused), {id, message, ...}, {dropped id, reason, ...}}
+-- include: clock checks chunks hold
+-- `batch` remembers the number of this worker's last batch. Asked again with a number already served (its reply was
+-- lost, or an old request arrives after a newer one), the script hands out that same batch instead of a second one.
+local pending, paused, active, lease, batch = unpack(KEYS)
+local task_prefix, wanted, lease_ms, owner, number, again = unpack(ARGV)
+local now = clock(ARGV[8])
+local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
+local rows, dropped = {}, {}
+
+if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
+  for _, id in ipairs(redis.call('LRANGE', active, 0, -1)) do
+    local key = task_prefix .. id
+    if holds(key, lease, id, owner) then
+      redis.call('ZADD', lease, lease_end, id)
+      redis.call('HSET', key, 'until', lease_end)
+      rows[#rows + 1] = id
+      rows[#rows + 1] = redis.call('HGET', key, 'msg')
+    end
+  end
+  return { now, lease_end, redis.call('LLEN', pending), rows, dropped }
+end
+
+if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped } end
+expect(pending, 'list')
+expect(active, 'list')
+expect(lease, 'zset')
+
+-- Read and sort out first, from the tail on; nothing is written before every key of the batch has been looked at.
+wanted = tonumber(wanted)
+local taken, seen, expired, stubs = 0, {}, {}, {}
+local ids, leases = {}, {}
+for round = 1, 10 do
+  if #ids >= wanted then break end
+  local chunk = math.min(wanted - #ids, 1000)
+  local tail = redis.call('LRANGE', pending, -taken - chunk, -taken - 1)
+  if #tail == 0 then break end
+  for i = #tail, 1, -1 do
+    local id = tail[i]
+    local key = task_prefix .. id
+    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'unique_key')
+    local reason
+    if fields.err then
+      reason = 'wrongtype'
+    elseif not fields[1] then
+      reason = 'dangling'
+      stubs[#stubs + 1] = key
+    elseif seen[id] or (fields[2] == 'active' and redis.call('ZSCORE', lease, id)) then
+      reason = 'duplicate'
+    elseif fields[3] and tonumber(fields[3]) <= now then
+      reason = 'expired'
+      expired[#expired + 1] = { id, key, fields[4] }
+    end
+    seen[id] = true
+    if reason then
+      dropped[#dropped + 1] = id
+      dropped[#dropped + 1] = reason
+    else
+      ids[#ids + 1] = id
+      leases[#leases + 1] = lease_end
+      leases[#leases + 1] = id
+      rows[#rows + 1] = id
+      rows[#rows + 1] = fields[1]
+    end
+  end
+  taken = taken + #tail
+end
+
+if taken > 0 or again == '1' then
+  redis.call('SET', batch, number, 'PX', ARGV[7])
+end
+if taken > 0 then
+  in_chunks('LPUSH', active, ids)
+  in_chunks('ZADD', lease, leases)
+  redis.call('LTRIM', pending, 0, -taken - 1)
+  for _, id in ipairs(ids) do
+    local key = task_prefix .. id
+    redis.call('HSET', key, 'state', 'active', 'owner', owner, 'until', lease_end)
+    redis.call('HDEL', key, 'pending_since')
+  end
+  for _, row in ipairs(expired) do
+    release(row[3], row[1])
+    redis.call('DEL', row[2])
+  end
+  delete_all(stubs)
+end
+return { now, lease_end, redis.call('LLEN', pending), rows, dropped }

@@ -1,0 +1,85 @@
+-- forward: bring what is due from scheduled and retry to pending (or to its group), in the order of the due times.
+-- KEYS  scheduled retry due pending groups
+-- ARGV  task_prefix group_prefix limit [now_ms]
+-- RETURNS  {number forwarded, next due instant in ms or -1, now_ms, {dropped id, reason, ...}}
+-- include: clock checks chunks wakeup
+-- The shared sets are the truth: an index entry counts only if its id is still there with the same second, because a Go
+-- worker that moved the task knows nothing of our index.
+local scheduled, retry, due, pending, groups = unpack(KEYS)
+local task_prefix, group_prefix, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local now, _, nanoseconds = clock(ARGV[4])
+expect(pending, 'list')
+expect(groups, 'set')
+
+local function score(set, id)
+  local found = redis.pcall('ZSCORE', set, id)
+  return type(found) == 'string' and tonumber(found) or nil
+end
+
+-- Collect: our index to the millisecond, then whatever else the shared sets say is due (Go's, or ours without index).
+local found, listed, stale = {}, {}, {}
+local exact = redis.call('ZRANGEBYSCORE', due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, limit)
+for i = 1, #exact, 2 do
+  local id, at = exact[i], tonumber(exact[i + 1])
+  local second = math.ceil(at / 1000)
+  local set = (score(scheduled, id) == second and scheduled) or (score(retry, id) == second and retry)
+  if set then
+    found[#found + 1] = { id = id, at = at, set = set }
+    listed[id] = true
+  else
+    stale[#stale + 1] = id
+  end
+end
+for _, set in ipairs({ scheduled, retry }) do
+  local plain = redis.pcall('ZRANGEBYSCORE', set, '-inf', whole(math.floor(now / 1000)), 'WITHSCORES', 'LIMIT', 0, limit)
+  if not plain.err then
+    for i = 1, #plain, 2 do
+      if not listed[plain[i]] then
+        found[#found + 1] = { id = plain[i], at = tonumber(plain[i + 1]) * 1000, set = set }
+        listed[plain[i]] = true
+      end
+    end
+  end
+end
+table.sort(found, function(a, b)
+  if a.at ~= b.at then return a.at < b.at end
+  return a.id < b.id
+end)
+
+-- Look at every task before the first write.
+local dropped = {}
+for _, task in ipairs(found) do
+  local fields = redis.pcall('HMGET', task_prefix .. task.id, 'msg', 'group')
+  if fields.err then
+    task.reason = 'wrongtype'
+  elseif not fields[1] then
+    task.reason = 'dangling'
+  else
+    task.group = fields[2]
+    if task.group and task.group ~= '' then expect(group_prefix .. task.group, 'zset') end
+  end
+end
+
+in_chunks('ZREM', due, stale)
+local ids, moved = {}, 0
+for _, task in ipairs(found) do
+  redis.call('ZREM', task.set, task.id)
+  redis.call('ZREM', due, task.id)
+  local key = task_prefix .. task.id
+  if task.reason then
+    dropped[#dropped + 1] = task.id
+    dropped[#dropped + 1] = task.reason
+    if task.reason == 'dangling' then redis.call('DEL', key) end
+  elseif task.group and task.group ~= '' then
+    redis.call('ZADD', group_prefix .. task.group, whole(math.floor(now / 1000)), task.id)
+    redis.call('SADD', groups, task.group)
+    redis.call('HSET', key, 'state', 'aggregating')
+    moved = moved + 1
+  else
+    redis.call('HSET', key, 'state', 'pending', 'pending_since', nanoseconds)
+    ids[#ids + 1] = task.id
+    moved = moved + 1
+  end
+end
+in_chunks('LPUSH', pending, ids)
+return { moved, earliest(due, scheduled, retry) or -1, now, dropped }

@@ -1,0 +1,28 @@
+"""A task as it travels: the fields of Asynq's TaskMessage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskMessage:
+    """One task. Units as on the wire: whole seconds and Unix seconds; zero and empty mean "none"."""
+
+    type: str
+    payload: bytes = b""
+    id: str
+    queue: str
+    retry: int = 0
+    """The greatest number of retries (not of attempts)."""
+    retried: int = 0
+    error_msg: str = ""
+    timeout: int = 0
+    deadline: int = 0
+    unique_key: str = ""
+    last_failed_at: int = 0
+    retention: int = 0
+    completed_at: int = 0
+    group_key: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,59 @@
+"""The way out of an attempt, as a value: which verb ends it and everything that verb needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Succeeded; nothing stays."""
+
+    task_id: str
+    owner: str
+    unique_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Succeeded; kept with its result for a while."""
+
+    task_id: str
+    owner: str
+    unique_key: str
+    message: bytes
+    retention: int
+    result: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Failed; due again after a delay."""
+
+    task_id: str
+    owner: str
+    message: bytes
+    delay_ms: int
+    is_failure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Failed for good; put aside for people to look at."""
+
+    task_id: str
+    owner: str
+    unique_key: str
+    message: bytes
+    original: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Not run to its end; given back to the front of pending."""
+
+    task_id: str
+    owner: str
+
+
+Settlement = Done | Complete | Retry | Archive | Requeue

@@ -1,0 +1,60 @@
+"""The waiting room: what is due goes to pending."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from veredus.errors import StoreError
+from veredus.store.redis import Call, Redis
+from veredus.store.scripts import load
+from veredus.wire import keys
+
+FORWARD = load(
+    "task/forward",
+    keys="scheduled retry due pending groups",
+    args="task_prefix group_prefix limit [now_ms]",
+)
+LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """What one look at a queue brought."""
+
+    moved: int
+    wait: float | None
+    """Seconds until the next one is due; None when nothing waits."""
+    dropped: list[tuple[str, str]]
+
+
+class Delays:
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def forward(self, queues: Sequence[str]) -> list[Forwarded | StoreError]:
+        """One look at each queue, in one round trip per server."""
+        replies = await self._redis.run_each([self._call(queue) for queue in queues])
+        return [_forwarded(reply) for reply in replies]
+
+    def _call(self, queue: str) -> Call:
+        names = (
+            keys.scheduled(queue),
+            keys.retry(queue),
+            keys.due(queue),
+            keys.pending(queue),
+            keys.groups(queue),
+        )
+        return Call(FORWARD, names, (keys.task_prefix(queue), keys.group_prefix(queue), LIMIT))
+
+
+def _forwarded(reply: object) -> Forwarded | StoreError:
+    if isinstance(reply, StoreError):
+        return reply
+    if isinstance(reply, BaseException):
+        raise reply
+    moved, next_due, now, dropped = reply  # type: ignore[misc]
+    wait = None if next_due < 0 else max(0.0, (next_due - now) / 1000)
+    return Forwarded(
+        moved, wait, [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)]
+    )

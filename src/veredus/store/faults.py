@@ -1,0 +1,53 @@
+"""Redis's error replies and the system's connection errors, translated into our error tree in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from veredus.errors import AuthError, CommandRefused, ConnectionLost, NotReady, StoreError
+
+
+class NoScript(CommandRefused):
+    """The server does not have this script yet: nothing was run."""
+
+
+class Moved(NotReady):
+    """Another node of the cluster has this slot: nothing was run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        kind, _, endpoint = text.split(" ")[:3]
+        host, _, port = endpoint.rpartition(":")
+        self.asking = kind == "ASK"
+        self.endpoint = (host.strip("[]"), int(port))
+
+
+_AUTH = ("NOAUTH", "WRONGPASS", "NOPERM")
+_NOT_READY = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "UNBLOCKED", "NOREPLICAS", "MISCONF")
+
+
+def from_reply(text: str) -> StoreError:
+    """The exception for an error reply; given to the parser, so that replies are errors of ours from the start."""
+    code = text.partition(" ")[0]
+    if code == "NOSCRIPT":
+        return NoScript(text)
+    if code in ("MOVED", "ASK"):
+        return Moved(text)
+    if code in _AUTH or "invalid password" in text or "without any password configured" in text:
+        return AuthError(text)
+    # Redis 6.2 wraps what a command inside a script said: "ERR Error running script ...: -READONLY ..."
+    if code in _NOT_READY or "READONLY" in text:
+        return NotReady(text)
+    return CommandRefused(text)
+
+
+def from_system(exc: BaseException, where: str) -> StoreError:
+    """The exception for a connection that could not be made or broke."""
+    if isinstance(exc, StoreError):
+        return exc
+    if isinstance(exc, ssl.SSLError):
+        return ConnectionLost(f"cannot connect to {where}: TLS: {exc.reason or exc}")
+    if isinstance(exc, asyncio.TimeoutError | TimeoutError):
+        return ConnectionLost(f"cannot connect to {where}: no answer in time")
+    return ConnectionLost(f"cannot connect to {where}: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}")

@@ -1,0 +1,127 @@
+"""Leases: prolonged by those who work, claimed from those who have gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from veredus.errors import StoreError
+from veredus.store.connection import Argument
+from veredus.store.redis import Call, Redis
+from veredus.store.scripts import load
+from veredus.wire import keys
+
+EXTEND = load("lease/extend", keys="lease", args="task_prefix count {task_id owner lease_ms}* [now_ms]")
+RECOVER = load(
+    "lease/recover",
+    keys="lease active",
+    args="task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms dead_worker [now_ms]",
+)
+
+FOREIGN_SLACK_MS = 30_000
+"""Leases that a Go worker wrote by its own clock get the slack that Go gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A task that this recoverer now holds, for a short while."""
+
+    task_id: str
+    message: bytes
+    losses: int
+    """How many leases of this task were lost so far, this one included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What one look at a queue's leases brought."""
+
+    now_ms: int
+    swept: bool
+    """False when only the time was noted, because this process or the server had stood still."""
+    claimed: list[Claimed]
+    tidied: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A lease to prolong."""
+
+    task_id: str
+    owner: str
+    lease_ms: int
+
+
+class Leases:
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def extend(self, holdings: dict[str, list[Holding]]) -> dict[str, list[Holding] | StoreError]:
+        """Prolong leases, by queue. Returns those that are no longer ours, or the error, by queue."""
+        queues = list(holdings)
+        replies = await self._redis.run_each([self._extend_call(queue, holdings[queue]) for queue in queues])
+        lost: dict[str, list[Holding] | StoreError] = {}
+        for queue, reply in zip(queues, replies, strict=True):
+            if isinstance(reply, StoreError):
+                lost[queue] = reply
+            elif isinstance(reply, BaseException):
+                raise reply
+            else:
+                lost[queue] = [holdings[queue][position - 1] for position in reply[1]]
+        return lost
+
+    def _extend_call(self, queue: str, holdings: Sequence[Holding]) -> Call:
+        args: list[Argument] = [keys.task_prefix(queue), len(holdings)]
+        for holding in holdings:
+            args += (holding.task_id, holding.owner, holding.lease_ms)
+        return Call(EXTEND, (keys.lease(queue),), args)
+
+    async def recover(
+        self,
+        queues: Sequence[str],
+        owner: str,
+        *,
+        since: dict[str, int],
+        max_gap_ms: int,
+        claim_ms: int,
+        limit: int = 100,
+        dead_worker: str = "",
+    ) -> dict[str, Sweep | StoreError]:
+        """Claim what has expired in each queue; with `dead_worker`, what that worker still holds."""
+        calls = [
+            Call(
+                RECOVER,
+                (keys.lease(queue), keys.active(queue)),
+                (
+                    keys.task_prefix(queue),
+                    limit,
+                    owner,
+                    claim_ms,
+                    FOREIGN_SLACK_MS,
+                    since.get(queue, 0),
+                    max_gap_ms,
+                    dead_worker,
+                ),
+            )
+            for queue in queues
+        ]
+        replies = await self._redis.run_each(calls)
+        return {queue: _sweep(reply) for queue, reply in zip(queues, replies, strict=True)}
+
+    def age(self, queue: str) -> float:
+        """Seconds for which the connection that sweeps this queue has lived."""
+        return self._redis.age(keys.lease(queue))
+
+
+def _sweep(reply: object) -> Sweep | StoreError:
+    if isinstance(reply, StoreError):
+        return reply
+    if isinstance(reply, BaseException):
+        raise reply
+    now_ms, swept, claimed, tidied = reply  # type: ignore[misc]
+    return Sweep(
+        now_ms,
+        bool(swept),
+        [Claimed(claimed[i].decode(), claimed[i + 1], claimed[i + 2]) for i in range(0, len(claimed), 3)],
+        [task_id.decode() for task_id in tidied],
+    )

@@ -1,0 +1,202 @@
+"""Talking to one server, found at a fixed address or through Sentinel, with reconnection by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from veredus.errors import ConnectionLost, NotReady, StoreError
+from veredus.store import faults
+from veredus.store.address import Address
+from veredus.store.connection import Argument, Connection, open_connection
+from veredus.store.scripts import Script
+
+Endpoint = tuple[str, int] | str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One script call. All keys share a hash tag."""
+
+    script: Script
+    keys: Sequence[str]
+    args: Sequence[Argument]
+
+
+class Redis(Protocol):
+    """What the parts of the store need, whatever stands behind it."""
+
+    address: Address
+
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        """Run a script once: a broken connection is reported, never papered over by sending it again."""
+        ...
+
+    async def run_each(self, calls: Sequence[Call]) -> list[Any]:
+        """Run several scripts, one round trip per server. An error stands in the list in place of its reply."""
+        ...
+
+    async def command(self, *args: Argument, key: str) -> Any:
+        """One plain command; `key` says which server has it."""
+        ...
+
+    async def open(self, key: str) -> Connection:
+        """A connection of one's own, for commands that block and for subscriptions."""
+        ...
+
+    def age(self, key: str) -> float:
+        """Seconds since the connection for this key was made; 0 without one."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Server:
+    """One server and the shared connection to it."""
+
+    def __init__(self, address: Address, resolve: Callable[[], Awaitable[Endpoint]], timeout: float, name: str) -> None:
+        self.address = address
+        self._resolve = resolve
+        self._timeout = timeout
+        self._name = name
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        connection = self._connection
+        if connection is None or not connection.alive:
+            connection = await self._connect()
+        return await self._evaluate(connection, script, keys, args)
+
+    async def run_each(self, calls: Sequence[Call]) -> list[Any]:
+        return await asyncio.gather(*[self.run(c.script, c.keys, c.args) for c in calls], return_exceptions=True)
+
+    async def command(self, *args: Argument, key: str) -> Any:
+        connection = self._connection
+        if connection is None or not connection.alive:
+            connection = await self._connect()
+        try:
+            return await connection.call(*args)
+        except NotReady as exc:
+            self._distrust(connection, exc)
+            raise
+
+    async def ask(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        """Run a script on the node that is just taking over this slot."""
+        connection = await self._connect()
+        asking, evaluated = connection.call_many([("ASKING",), ("EVAL", script.source, len(keys), *keys, *args)])
+        await asking
+        return await evaluated
+
+    async def open(self, key: str) -> Connection:
+        endpoint = await self._resolve()
+        return await self._open(endpoint)
+
+    def age(self, key: str) -> float:
+        connection = self._connection
+        if connection is None or not connection.alive:
+            return 0.0
+        return time.monotonic() - connection.connected_at
+
+    async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def _evaluate(
+        self, connection: Connection, script: Script, keys: Sequence[str], args: Sequence[Argument]
+    ) -> Any:
+        try:
+            return await connection.call("EVALSHA", script.sha, len(keys), *keys, *args)
+        except faults.NoScript:
+            return await connection.call("EVAL", script.source, len(keys), *keys, *args)
+        except NotReady as exc:
+            self._distrust(connection, exc)
+            raise
+
+    def _distrust(self, connection: Connection, exc: NotReady) -> None:
+        """A read-only server is no longer the master: drop it, so that the next call asks where the master is."""
+        if "READONLY" in str(exc):
+            connection.close(ConnectionLost(f"{connection.where} is a read-only replica now"))
+
+    async def _connect(self) -> Connection:
+        """Whoever comes while a connection is being made waits for that same one."""
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._make_connection())
+            self._connecting.add_done_callback(self._connected)
+        return await asyncio.shield(self._connecting)
+
+    def _connected(self, task: asyncio.Task[Connection]) -> None:
+        if self._connecting is task:
+            self._connecting = None
+        if not task.cancelled():
+            task.exception()  # seen: all who waited for it got it
+
+    async def _make_connection(self) -> Connection:
+        if self._connection is not None and self._connection.alive:
+            return self._connection
+        self._connection = await self._open(await self._resolve())
+        return self._connection
+
+    async def _open(self, endpoint: Endpoint) -> Connection:
+        address = self.address
+        connection = await open_connection(
+            endpoint,
+            timeout=self._timeout,
+            username=address.username,
+            password=address.password,
+            db=address.db,
+            tls=address.tls,
+            name=self._name,
+        )
+        if address.kind == "sentinel":
+            role = await connection.call("ROLE")
+            if role[0] != b"master":
+                connection.close()
+                raise NotReady(f"{connection.where} is not the master (yet): it says {role[0].decode()}")
+        return connection
+
+
+def single(address: Address, timeout: float, name: str) -> Server:
+    """The server at a fixed address, or the master that Sentinel names."""
+
+    async def fixed() -> Endpoint:
+        return address.path if address.kind == "unix" else address.hosts[0]
+
+    async def through_sentinel() -> Endpoint:
+        return await find_master(address, timeout)
+
+    return Server(address, through_sentinel if address.kind == "sentinel" else fixed, timeout, name)
+
+
+async def find_master(address: Address, timeout: float) -> tuple[str, int]:
+    """Ask one sentinel after the other."""
+    problems: list[str] = []
+    for endpoint in address.hosts:
+        try:
+            sentinel = await open_connection(
+                endpoint,
+                timeout=timeout,
+                username=address.sentinel_username,
+                password=address.sentinel_password,
+            )
+        except StoreError as exc:
+            problems.append(str(exc))
+            continue
+        try:
+            found = await sentinel.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.master)
+        except StoreError as exc:
+            problems.append(f"{endpoint[0]}:{endpoint[1]}: {exc}")
+            continue
+        finally:
+            sentinel.close()
+        if found:
+            return found[0].decode(), int(found[1])
+        problems.append(f"{endpoint[0]}:{endpoint[1]} knows no master {address.master!r}")
+    raise ConnectionLost("no sentinel names a master: " + "; ".join(problems))

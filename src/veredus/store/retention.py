@@ -1,0 +1,27 @@
+"""Completed tasks are kept until their retention ends, no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from veredus.errors import StoreError
+from veredus.store.redis import Call, Redis
+from veredus.store.scripts import load
+from veredus.wire import keys
+
+EXPIRE = load("keep/expire", keys="completed", args="task_prefix limit [now_ms]")
+
+
+class Retention:
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def expire(self, queues: Sequence[str], limit: int) -> list[int | StoreError]:
+        """Delete up to `limit` expired ones per queue; returns how many each had."""
+        replies = await self._redis.run_each(
+            [Call(EXPIRE, (keys.completed(queue),), (keys.task_prefix(queue), limit)) for queue in queues]
+        )
+        for reply in replies:
+            if isinstance(reply, BaseException) and not isinstance(reply, StoreError):
+                raise reply
+        return replies

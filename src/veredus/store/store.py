@@ -1,0 +1,53 @@
+"""All parts of the store over one Redis."""
+
+from __future__ import annotations
+
+from veredus.store.address import Address, parse_url
+from veredus.store.cluster import Cluster
+from veredus.store.delays import Delays
+from veredus.store.intake import Intake
+from veredus.store.leases import Leases
+from veredus.store.presence import Presence
+from veredus.store.redis import Redis, single
+from veredus.store.retention import Retention
+from veredus.store.wakeups import Subscription, Watch
+from veredus.store.work import Work
+from veredus.wire import keys
+
+__all__ = ["Store", "Subscription", "Watch", "Work", "connect"]
+
+
+def connect(address: Address | str, *, timeout: float = 5.0, name: str = "veredus") -> Redis:
+    """A Redis that connects at the first call."""
+    if isinstance(address, str):
+        address = parse_url(address)
+    if address.kind == "cluster":
+        return Cluster(address, timeout, name)
+    return single(address, timeout, name)
+
+
+class Store:
+    """The parts that need no identity. `work` makes the part that belongs to one worker."""
+
+    def __init__(self, redis: Redis, *, patience: float = 5.0) -> None:
+        self.redis = redis
+        self.intake = Intake(redis, patience=patience)
+        self.delays = Delays(redis)
+        self.leases = Leases(redis)
+        self.retention = Retention(redis)
+        self.presence = Presence(redis)
+
+    async def queues(self) -> list[str]:
+        """Every queue that was ever used."""
+        found = await self.redis.command("SMEMBERS", keys.QUEUES, key=keys.QUEUES)
+        return sorted(name.decode() for name in found)
+
+    async def ping(self) -> None:
+        await self.redis.command("PING", key="")
+
+    async def server_time_ms(self) -> int:
+        seconds, micros = await self.redis.command("TIME", key="")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    async def close(self) -> None:
+        await self.redis.close()

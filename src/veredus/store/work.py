@@ -1,0 +1,164 @@
+"""The counter: tasks are handed out here and settled here, many per round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
+from veredus.store.connection import Argument
+from veredus.store.redis import Call, Redis
+from veredus.store.scripts import load
+from veredus.wire import keys
+
+DEQUEUE = load(
+    "task/dequeue",
+    keys="pending paused active lease batch",
+    args="task_prefix wanted lease_ms owner number again batch_ttl_ms [now_ms]",
+)
+DONE = load("task/done", keys="active lease processed", args="task_prefix count {task_id owner unique_key}* [now_ms]")
+COMPLETE = load(
+    "task/complete",
+    keys="active lease completed processed",
+    args="task_prefix count {task_id owner unique_key message retention has_result result}* [now_ms]",
+)
+RETRY = load(
+    "task/retry",
+    keys="active lease retry scheduled due processed failed",
+    args="task_prefix channel count {task_id owner message delay_ms is_failure}* [now_ms]",
+)
+ARCHIVE = load(
+    "task/archive",
+    keys="active lease archived processed failed",
+    args="task_prefix max_size max_age count {task_id owner unique_key message original}* [now_ms]",
+)
+REQUEUE = load("task/requeue", keys="active lease pending", args="task_prefix count {task_id owner}* [now_ms]")
+
+BATCH_MEMORY_MS = 600_000
+"""How long a worker's last batch number is remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one dequeue handed out."""
+
+    owner: str
+    now_ms: int
+    lease_end: int
+    left: int
+    """Still pending; -1 when the queue is paused."""
+    rows: list[tuple[str, bytes]]
+    dropped: list[tuple[str, str]]
+    """Ids that could not be handed out, with the reason: dangling, wrongtype, duplicate, expired."""
+
+
+class Work:
+    """Dequeue and settle. Each worker numbers its dequeues, so that one whose reply was lost can be asked for again."""
+
+    def __init__(
+        self, redis: Redis, worker_id: str, *, lease_ms: int, archive_size: int = 10_000, archive_days: int = 90
+    ) -> None:
+        self._redis = redis
+        self._worker_id = worker_id
+        self._lease_ms = lease_ms
+        self._archive_size = archive_size
+        self._archive_age = archive_days * 86400
+        self._numbers: dict[str, int] = {}
+        self._unanswered: set[str] = set()
+
+    async def dequeue(self, queue: str, wanted: int) -> Batch:
+        """Take up to `wanted` tasks. After an error, the next call asks for the same batch first."""
+        again = queue in self._unanswered
+        number = self._numbers.get(queue, 0) + (0 if again else 1)
+        self._numbers[queue] = number
+        owner = f"{self._worker_id}:{number}"
+        self._unanswered.add(queue)
+        reply = await self._redis.run(
+            DEQUEUE,
+            [
+                keys.pending(queue),
+                keys.paused(queue),
+                keys.active(queue),
+                keys.lease(queue),
+                keys.batch(queue, self._worker_id),
+            ],
+            [keys.task_prefix(queue), wanted, self._lease_ms, owner, number, int(again), BATCH_MEMORY_MS],
+        )
+        self._unanswered.discard(queue)
+        now_ms, lease_end, left, rows, dropped = reply
+        return Batch(
+            owner,
+            now_ms,
+            int(lease_end),
+            left,
+            [(rows[i].decode(), rows[i + 1]) for i in range(0, len(rows), 2)],
+            [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)],
+        )
+
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[int]:
+        """Write settlements of one kind. Returns the positions of those that were no longer ours."""
+        call = self.settle_call(queue, settlements)
+        lost = await self._redis.run(call.script, call.keys, call.args)
+        return [position - 1 for position in lost]
+
+    def settle_call(self, queue: str, settlements: Sequence[Settlement]) -> Call:
+        kind = type(settlements[0])
+        return _WRITERS[kind](self, queue, settlements)
+
+    def _done(self, queue: str, settlements: Sequence[Any]) -> Call:
+        args: list[Argument] = [keys.task_prefix(queue), len(settlements)]
+        for s in settlements:
+            args += (s.task_id, s.owner, s.unique_key)
+        return Call(DONE, (keys.active(queue), keys.lease(queue), keys.processed(queue)), args)
+
+    def _complete(self, queue: str, settlements: Sequence[Any]) -> Call:
+        args: list[Argument] = [keys.task_prefix(queue), len(settlements)]
+        for s in settlements:
+            has_result = s.result is not None
+            args += (s.task_id, s.owner, s.unique_key, s.message, s.retention, int(has_result), s.result or b"")
+        names = (keys.active(queue), keys.lease(queue), keys.completed(queue), keys.processed(queue))
+        return Call(COMPLETE, names, args)
+
+    def _retry(self, queue: str, settlements: Sequence[Any]) -> Call:
+        args: list[Argument] = [keys.task_prefix(queue), keys.delay_wakeup(queue), len(settlements)]
+        for s in settlements:
+            args += (s.task_id, s.owner, s.message, s.delay_ms, int(s.is_failure))
+        names = (
+            keys.active(queue),
+            keys.lease(queue),
+            keys.retry(queue),
+            keys.scheduled(queue),
+            keys.due(queue),
+            keys.processed(queue),
+            keys.failed(queue),
+        )
+        return Call(RETRY, names, args)
+
+    def _archive(self, queue: str, settlements: Sequence[Any]) -> Call:
+        args: list[Argument] = [keys.task_prefix(queue), self._archive_size, self._archive_age, len(settlements)]
+        for s in settlements:
+            args += (s.task_id, s.owner, s.unique_key, s.message, s.original)
+        names = (
+            keys.active(queue),
+            keys.lease(queue),
+            keys.archived(queue),
+            keys.processed(queue),
+            keys.failed(queue),
+        )
+        return Call(ARCHIVE, names, args)
+
+    def _requeue(self, queue: str, settlements: Sequence[Any]) -> Call:
+        args: list[Argument] = [keys.task_prefix(queue), len(settlements)]
+        for s in settlements:
+            args += (s.task_id, s.owner)
+        return Call(REQUEUE, (keys.active(queue), keys.lease(queue), keys.pending(queue)), args)
+
+
+_WRITERS: dict[type, Any] = {
+    Done: Work._done,
+    Complete: Work._complete,
+    Retry: Work._retry,
+    Archive: Work._archive,
+    Requeue: Work._requeue,
+}

@@ -1,0 +1,1 @@
+"""Bytes and key names as they stand in Redis. No I/O."""

@@ -1,0 +1,86 @@
+"""TaskMessage to bytes and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from veredus.model.message import TaskMessage
+from veredus.wire.schema import MESSAGES, message_class
+
+_FIELDS = tuple(MESSAGES["TaskMessage"])
+_SCALARS = tuple(name for name in _FIELDS if name != "headers")
+
+
+class UndecodableMessage(ValueError):
+    """Bytes that are no TaskMessage."""
+
+
+def encode_task(message: TaskMessage) -> bytes:
+    """Protobuf bytes, fields in ascending order, zero and empty ones left out, as Go writes them."""
+    record = message_class("TaskMessage")(
+        type=clean(message.type),
+        payload=message.payload,
+        id=message.id,
+        queue=message.queue,
+        retry=message.retry,
+        retried=message.retried,
+        error_msg=clean(message.error_msg),
+        timeout=message.timeout,
+        deadline=message.deadline,
+        unique_key=message.unique_key,
+        last_failed_at=message.last_failed_at,
+        retention=message.retention,
+        completed_at=message.completed_at,
+        group_key=message.group_key,
+    )
+    if message.headers:
+        record.headers.update(message.headers)
+    data: bytes = record.SerializeToString(deterministic=True)
+    return data
+
+
+def decode_task(data: bytes) -> TaskMessage:
+    """The message in these bytes; raises UndecodableMessage also for bytes that parse but name no task."""
+    record = message_class("TaskMessage")()
+    try:
+        record.ParseFromString(data)
+    except Exception as exc:
+        raise UndecodableMessage(f"not a TaskMessage: {exc}") from exc
+    if not record.type or not record.id:
+        raise UndecodableMessage("not a TaskMessage: it has no type or no id")
+    return TaskMessage(
+        type=record.type,
+        payload=record.payload,
+        id=record.id,
+        queue=record.queue,
+        retry=record.retry,
+        retried=record.retried,
+        error_msg=record.error_msg,
+        timeout=record.timeout,
+        deadline=record.deadline,
+        unique_key=record.unique_key,
+        last_failed_at=record.last_failed_at,
+        retention=record.retention,
+        completed_at=record.completed_at,
+        group_key=record.group_key,
+        headers=dict(record.headers) if record.headers else _NO_HEADERS,
+    )
+
+
+def clean(text: str) -> str:
+    """Text that protobuf accepts: a lone surrogate would make the whole message impossible to store."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+_NO_HEADERS: dict[str, str] = {}
+
+
+def as_dict(name: str, data: bytes) -> dict[str, Any]:
+    """The fields present on the wire of any of Asynq's messages, for inspection and tests."""
+    record = message_class(name)()
+    record.ParseFromString(data)
+    return {field.name: value for field, value in record.ListFields()}
