@@ -128,9 +128,9 @@ class WorkerStopped(VeredusError):
     """The worker is, or has been, stopped."""
 
 
-class SkipRetry(Exception):  # noqa: N818 - a decision of the handler, not a failure of Veredus
+class SkipRetry(Exception):
     """Raise (or wrap) in a handler: archive the task now, whatever retries are left."""
 
 
-class RevokeTask(Exception):  # noqa: N818 - a decision of the handler, not a failure of Veredus
+class RevokeTask(Exception):
     """Raise (or wrap) in a handler: delete the task; counted as processed, not as failed."""

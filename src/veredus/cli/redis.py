@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -89,5 +90,5 @@ def _announce(server: Server) -> None:
     click.echo("")
     click.echo("Programs of this user without a Redis URL find it by themselves if they use the same data folder.")
     click.echo("For others:")
-    click.echo(f"  export VEREDUS_REDIS_URL={server.url}")
+    click.echo(f"  export VEREDUS_REDIS_URL={shlex.quote(server.url)}")
     click.echo("")

@@ -1,0 +1,1 @@
+"""Producers: everything that puts tasks into Redis."""

@@ -68,7 +68,7 @@ def _launch(folder: Folder, announce: Callable[[Server], None] | None) -> Launch
     if announce is not None:
         announce(
             Server(
-                url=f"unix://{socket}",
+                url=sockets.url_of(socket),
                 socket=socket,
                 pid=0,
                 product=binary.product,
@@ -81,19 +81,23 @@ def _launch(folder: Folder, announce: Callable[[Server], None] | None) -> Launch
 
 
 def _wait(launched: Launched) -> int:
-    if not waiting.until(lambda: launched.process.poll() is not None or _answers(launched.folder), START_TIMEOUT):
-        launched.process.kill()
-    if launched.process.poll() is not None:
+    if not _becomes_ready(launched):
+        launched.end()
         launched.gave_up()
     code = launched.process.wait()
     return code if code >= 0 else 128 - code
 
 
-def _answers(folder: Folder) -> bool:
-    try:
-        return look(folder) is not None
-    except Refused:
-        return True  # it loads its data
+def _becomes_ready(launched: Launched) -> bool:
+    deadline = waiting.Deadline(START_TIMEOUT)
+    while launched.process.poll() is None and not deadline.passed():
+        try:
+            if look(launched.folder) is not None:
+                return True
+        except Refused:  # it loads its data, which may take long
+            deadline.extend(START_TIMEOUT)
+        waiting.nap(0.05)
+    return False
 
 
 @contextmanager

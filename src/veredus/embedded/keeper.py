@@ -78,7 +78,8 @@ class _Keeper:
             self._launched = launch(self._folder, binary, self._socket, log)
             os.close(log)
         probe = self._connect()
-        if probe is None:
+        if probe is None or not _has_loaded(probe):
+            self._give_up()
             return
         logger.info("keeping the server at %s", self._socket)
         signal.signal(signal.SIGTERM, _end)
@@ -102,18 +103,19 @@ class _Keeper:
             try:
                 return Probe(self._socket)
             except OSError as exc:
-                if deadline.passed():
+                if deadline.passed() or not self._folder.path.exists():
                     logger.error("no server answers at %s: %s", self._socket, exc)
                     break
             if process is None and not locks.is_held(self._folder.server_lock):
                 logger.info("the server to adopt has ended")
                 return None
             waiting.nap()
-        if self._launched is not None:
-            self._launched.process.kill()
-            logger.error("the server ended with code %s before it answered", self._launched.process.wait())
-            self._launched.gave_up()
         return None
+
+    def _give_up(self) -> None:
+        if self._launched is not None:
+            logger.error("the server ended with code %s before it was ready", self._launched.end())
+            self._launched.gave_up()
 
     def _watch(self, probe: Probe) -> None:
         """Look now and then; return when the server has ended."""
@@ -131,7 +133,7 @@ class _Keeper:
                 return
             except Refused:
                 now = None  # loading, or busy with a script: in use
-            except TimeoutError:
+            except OSError:  # a timeout
                 now = None  # busy as well, but this connection still owes us an answer
                 probe.close()
                 probe = self._connect_again()
@@ -187,6 +189,23 @@ class _Keeper:
             lambda: process.poll() is not None if process else not locks.is_held(self._folder.server_lock),
             timeout=SHUTDOWN_TIMEOUT,
         )
+
+
+def _has_loaded(probe: Probe) -> bool:
+    """Wait until the data are loaded; False when the server ends instead, for example over files that it rejects."""
+    while True:
+        try:
+            probe.ask("PING")
+            return True
+        except ConnectionError:
+            return False
+        except Refused as exc:
+            if not str(exc).startswith("LOADING"):
+                return True
+        except OSError:
+            return True  # alive, and too busy to answer
+        if probe.wait_closed(0.1):
+            return False
 
 
 def _end(number: int, frame: object) -> None:

@@ -20,9 +20,18 @@ class Launched:
     record: Record
     previous: Record | None
 
+    def end(self, timeout: float = 10.0) -> int:
+        """End it without its socket, by force if it does not end by itself; returns its exit code."""
+        self.process.terminate()
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
     def gave_up(self) -> None:
         """It never answered, so it wrote nothing: let the data belong to the one who wrote them."""
-        if self.previous is not None:
+        if self.previous is not None and self.folder.path.exists():
             record.write(self.folder, self.previous)
 
 

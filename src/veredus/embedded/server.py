@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import veredus
-from veredus.embedded import locks, record, settings, waiting
+from veredus.embedded import locks, record, settings, sockets, waiting
 from veredus.embedded.binary import Binary
 from veredus.embedded.folder import Folder
 from veredus.embedded.probe import Probe, Refused
@@ -55,9 +55,9 @@ def ensure(data: str | os.PathLike[str] | None = None, *, linger: float | None =
 
 
 def status(data: str | os.PathLike[str] | None = None) -> Server | None:
-    """The server that runs on this data folder, or None. Never starts one."""
+    """The server that runs on this data folder, or None. Never starts one, and never connects: looking is not use."""
     folder = Folder.at(data)
-    return _running(folder) if _is_alive(folder) else None
+    return _recorded(folder) if _is_alive(folder) else None
 
 
 def stop(data: str | os.PathLike[str] | None = None, timeout: float = 10.0) -> bool:
@@ -81,20 +81,20 @@ def stop(data: str | os.PathLike[str] | None = None, timeout: float = 10.0) -> b
 
 
 def look(folder: Folder) -> Server | None:
-    """One look: the server if it answers and has loaded its data, else None. `Refused` while it loads."""
+    """The server if it answers and has loaded its data, else None; raises `Refused` while it loads."""
     known = record.read(folder)
     if known is None:
         return None
     try:
         with Probe(known.socket) as probe:
-            try:
-                probe.ask("PING")
-            except Refused as exc:
-                if str(exc).startswith("LOADING"):
-                    raise
-            return _described(folder, known, probe)
+            probe.ask("PING")
+    except Refused as exc:
+        if str(exc).startswith("LOADING"):
+            raise
     except OSError:
         return None
+    # Read after the answer: whoever answers was recorded before it could, so this is about the one that answered.
+    return _recorded(folder)
 
 
 def _bring_up(folder: Folder) -> Server:
@@ -180,38 +180,13 @@ def _is_alive(folder: Folder) -> bool:
         raise EmbeddedError(f"cannot use {folder.path}: {exc}") from exc
 
 
-def _running(folder: Folder) -> Server | None:
-    """What the living server says of itself; what the record says while it is too busy to answer."""
+def _recorded(folder: Folder) -> Server | None:
+    """The server of the record, which is the living one if there is one; None while it is just being started."""
     known = record.read(folder)
-    if known is None:
+    if known is None or not known.pid:
         return None
-    try:
-        with Probe(known.socket) as probe:
-            return _described(folder, known, probe)
-    except (OSError, Refused):
-        return _as_recorded(folder, known)
-
-
-def _described(folder: Folder, known: record.Record, probe: Probe) -> Server:
-    try:
-        says = probe.info("server")
-    except Refused:
-        return _as_recorded(folder, known)
-    product = says.get("server_name", "redis")
     return Server(
-        url=f"unix://{known.socket}",
-        socket=known.socket,
-        pid=int(says["process_id"]),
-        product=product,
-        version=says.get(f"{product}_version", known.version),
-        data=str(folder.path),
-        binary=says.get("executable", known.binary),
-    )
-
-
-def _as_recorded(folder: Folder, known: record.Record) -> Server:
-    return Server(
-        url=f"unix://{known.socket}",
+        url=sockets.url_of(known.socket),
         socket=known.socket,
         pid=known.pid,
         product=known.product,

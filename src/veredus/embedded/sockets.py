@@ -31,6 +31,12 @@ def choose(data: Path) -> str:
     )
 
 
+def url_of(socket: str) -> str:
+    """The socket as a URL. Only what would end the path is escaped, so that usual paths stay readable."""
+    escaped = socket.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
+    return f"unix://{escaped}"
+
+
 def _fits(path: str) -> bool:
     return len(os.fsencode(path)) <= LONGEST
 

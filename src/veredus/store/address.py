@@ -86,7 +86,7 @@ def parse_url(url: str) -> Address:
     username, _, password = userinfo.partition(":")
     username, password = unquote(username), unquote(password)
     path = unquote(parts.path)
-    common = {
+    common: dict[str, object] = {
         "username": query.get("username", username),
         "password": query.get("password", password),
         "tls": _tls(query) if secure else None,
@@ -104,7 +104,11 @@ def parse_url(url: str) -> Address:
 
 
 def _sentinel(
-    scheme: str, hosts: tuple[tuple[str, int], ...], segments: list[str], query: dict[str, str], common: dict[str, object]
+    scheme: str,
+    hosts: tuple[tuple[str, int], ...],
+    segments: list[str],
+    query: dict[str, str],
+    common: dict[str, object],
 ) -> Address:
     """Two spellings: `redis+sentinel://host/master/db`, and Go's `redis-sentinel://:pw@host/db?master=name`."""
     master = query.get("master", "")

@@ -51,7 +51,9 @@ class Coalescer(Generic[Item, Result]):
         except BaseException as exc:
             for _, future in batch:
                 if not future.done():
-                    future.set_exception(exc if isinstance(exc, Exception) else RuntimeError("the writer was cancelled"))
+                    future.set_exception(
+                        exc if isinstance(exc, Exception) else RuntimeError("the writer was cancelled")
+                    )
                     future.exception()
             if not isinstance(exc, Exception):
                 raise

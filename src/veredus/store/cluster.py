@@ -129,4 +129,3 @@ class Cluster:
                 self._slots[first : last + 1] = [(host or endpoint[0], int(master[1]))] * (last - first + 1)
             return
         raise ConnectionLost("no node of the cluster answers: " + "; ".join(problems))
-

@@ -11,7 +11,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 
@@ -19,6 +19,7 @@ from veredus.errors import ConnectionLost, StoreError
 from veredus.store import faults
 
 Argument = str | bytes | int | float
+_pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 OnMessage = Callable[[bytes, bytes], None]
 
 
@@ -40,11 +41,11 @@ class Connection(asyncio.Protocol):
 
     def call(self, *args: Argument, timeout: float | None = None) -> asyncio.Future[Any]:
         """Send one command; the future has its reply. `timeout` is for commands that block on purpose."""
-        return self._send(hiredis.pack_command(args), 1, timeout)[0]
+        return self._send(_pack(args), 1, timeout)[0]
 
     def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[asyncio.Future[Any]]:
         """Send several commands in one write."""
-        return self._send(b"".join([hiredis.pack_command(tuple(args)) for args in commands]), len(commands), None)
+        return self._send(b"".join([_pack(tuple(args)) for args in commands]), len(commands), None)
 
     def _send(self, data: bytes, count: int, timeout: float | None) -> list[asyncio.Future[Any]]:
         if not self.alive or self._transport is None:
@@ -90,8 +91,7 @@ class Connection(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

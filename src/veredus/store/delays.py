@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from veredus.errors import StoreError
 from veredus.store.redis import Call, Redis
@@ -48,13 +49,11 @@ class Delays:
         return Call(FORWARD, names, (keys.task_prefix(queue), keys.group_prefix(queue), LIMIT))
 
 
-def _forwarded(reply: object) -> Forwarded | StoreError:
+def _forwarded(reply: Any) -> Forwarded | StoreError:
     if isinstance(reply, StoreError):
         return reply
     if isinstance(reply, BaseException):
         raise reply
-    moved, next_due, now, dropped = reply  # type: ignore[misc]
+    moved, next_due, now, dropped = reply
     wait = None if next_due < 0 else max(0.0, (next_due - now) / 1000)
-    return Forwarded(
-        moved, wait, [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)]
-    )
+    return Forwarded(moved, wait, [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)])

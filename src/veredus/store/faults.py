@@ -24,7 +24,17 @@ class Moved(NotReady):
 
 
 _AUTH = ("NOAUTH", "WRONGPASS", "NOPERM")
-_NOT_READY = ("LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "UNBLOCKED", "NOREPLICAS", "MISCONF")
+_NOT_READY = (
+    "LOADING",
+    "READONLY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "BUSY",
+    "UNBLOCKED",
+    "NOREPLICAS",
+    "MISCONF",
+)
 
 
 def from_reply(text: str) -> StoreError:
@@ -50,4 +60,6 @@ def from_system(exc: BaseException, where: str) -> StoreError:
         return ConnectionLost(f"cannot connect to {where}: TLS: {exc.reason or exc}")
     if isinstance(exc, asyncio.TimeoutError | TimeoutError):
         return ConnectionLost(f"cannot connect to {where}: no answer in time")
-    return ConnectionLost(f"cannot connect to {where}: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}")
+    return ConnectionLost(
+        f"cannot connect to {where}: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from veredus.errors import StoreError
 from veredus.store.connection import Argument
@@ -113,12 +114,12 @@ class Leases:
         return self._redis.age(keys.lease(queue))
 
 
-def _sweep(reply: object) -> Sweep | StoreError:
+def _sweep(reply: Any) -> Sweep | StoreError:
     if isinstance(reply, StoreError):
         return reply
     if isinstance(reply, BaseException):
         raise reply
-    now_ms, swept, claimed, tidied = reply  # type: ignore[misc]
+    now_ms, swept, claimed, tidied = reply
     return Sweep(
         now_ms,
         bool(swept),

@@ -103,8 +103,8 @@ class Work:
         return [position - 1 for position in lost]
 
     def settle_call(self, queue: str, settlements: Sequence[Settlement]) -> Call:
-        kind = type(settlements[0])
-        return _WRITERS[kind](self, queue, settlements)
+        call: Call = _WRITERS[type(settlements[0])](self, queue, settlements)
+        return call
 
     def _done(self, queue: str, settlements: Sequence[Any]) -> Call:
         args: list[Argument] = [keys.task_prefix(queue), len(settlements)]

@@ -55,7 +55,12 @@ for i = 1, #page, 2 do
       redis.call('HSET', key, 'owner', owner, 'until', claim_end)
       claimed[#claimed + 1] = id
       claimed[#claimed + 1] = fields[1]
-      claimed[#claimed + 1] = redis.call('HINCRBY', key, 'losses', 1)
+      local losses = redis.pcall('HINCRBY', key, 'losses', 1)
+      if type(losses) ~= 'number' then
+        losses = 1
+        redis.call('HSET', key, 'losses', losses)
+      end
+      claimed[#claimed + 1] = losses
     end
   end
 end

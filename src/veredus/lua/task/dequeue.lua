@@ -29,6 +29,13 @@ expect(pending, 'list')
 expect(active, 'list')
 expect(lease, 'zset')
 
+-- A second entry of an id that already runs, waits or has ended elsewhere, where its state says it is.
+local function is_elsewhere(id, state)
+  if not state or state == 'pending' then return false end
+  local set = state == 'active' and lease or string.sub(task_prefix, 1, -3) .. state
+  return type(redis.pcall('ZSCORE', set, id)) == 'string'
+end
+
 -- Read and sort out first, from the tail on; nothing is written before every key of the batch has been looked at.
 wanted = tonumber(wanted)
 local taken, seen, expired, stubs = 0, {}, {}, {}
@@ -48,7 +55,7 @@ for round = 1, 10 do
     elseif not fields[1] then
       reason = 'dangling'
       stubs[#stubs + 1] = key
-    elseif seen[id] or (fields[2] == 'active' and redis.call('ZSCORE', lease, id)) then
+    elseif seen[id] or is_elsewhere(id, fields[2]) then
       reason = 'duplicate'
     elseif fields[3] and tonumber(fields[3]) <= now then
       reason = 'expired'

@@ -7,6 +7,7 @@ local pending = KEYS[1]
 local task_prefix, count = ARGV[1], tonumber(ARGV[2])
 local now, now_up, nanoseconds = clock(ARGV[3 + count * 5])
 expect(pending, 'list')
+for i = 1, count do expect_ttl(ARGV[i * 5], ARGV[i * 5 + 1]) end
 
 local codes, ids = {}, {}
 for i = 1, count do

@@ -17,7 +17,8 @@ local function score(set, id)
 end
 
 -- Collect: our index to the millisecond, then whatever else the shared sets say is due (Go's, or ours without index).
-local found, listed, stale = {}, {}, {}
+-- Of each only so many are read; beyond `horizon` something earlier may have been left out, so that waits for the next call.
+local found, listed, stale, horizon = {}, {}, {}, now
 local exact = redis.call('ZRANGEBYSCORE', due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, limit)
 for i = 1, #exact, 2 do
   local id, at = exact[i], tonumber(exact[i + 1])
@@ -30,21 +31,30 @@ for i = 1, #exact, 2 do
     stale[#stale + 1] = id
   end
 end
+if #exact >= 2 * limit then horizon = tonumber(exact[#exact]) end
 for _, set in ipairs({ scheduled, retry }) do
   local plain = redis.pcall('ZRANGEBYSCORE', set, '-inf', whole(math.floor(now / 1000)), 'WITHSCORES', 'LIMIT', 0, limit)
   if not plain.err then
     for i = 1, #plain, 2 do
-      if not listed[plain[i]] then
-        found[#found + 1] = { id = plain[i], at = tonumber(plain[i + 1]) * 1000, set = set }
-        listed[plain[i]] = true
+      local id, second = plain[i], tonumber(plain[i + 1])
+      if not listed[id] then
+        local at = score(due, id)
+        if not at or math.ceil(at / 1000) ~= second then at = second * 1000 end
+        found[#found + 1] = { id = id, at = at, set = set }
+        listed[id] = true
       end
     end
+    if #plain >= 2 * limit then horizon = math.min(horizon, tonumber(plain[#plain]) * 1000) end
   end
 end
 table.sort(found, function(a, b)
   if a.at ~= b.at then return a.at < b.at end
   return a.id < b.id
 end)
+for i = #found, 1, -1 do
+  if i <= limit and found[i].at <= horizon then break end
+  found[i] = nil
+end
 
 -- Look at every task before the first write.
 local dropped = {}

@@ -9,6 +9,7 @@ local task_prefix, channel, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now, now_up = clock(ARGV[4 + count * 6])
 expect(scheduled, 'zset')
 expect(due, 'zset')
+for i = 1, count do expect_ttl(ARGV[i * 6], ARGV[i * 6 + 1]) end
 
 local before, first_new = earliest(due, scheduled, retry), nil
 local codes = {}

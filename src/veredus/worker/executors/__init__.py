@@ -1,0 +1,1 @@
+"""Where handlers run when not on the event loop."""

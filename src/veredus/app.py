@@ -1,0 +1,305 @@
+"""App: the one object most users hold; it declares tasks and topics, sends them, and makes workers."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+
+from veredus.client.blocking import BlockingPortal
+from veredus.client.calls import DEFAULT_MAX_PAYLOAD, Call
+from veredus.client.handle import Handle
+from veredus.client.task import P, R, T, Task, default_name
+from veredus.errors import ConfigError
+from veredus.model.job import Job
+from veredus.model.options import OptionArgs, Options
+from veredus.model.retry import RetryDelay, as_function
+
+if TYPE_CHECKING:
+    from veredus.client.client import Client
+    from veredus.client.connections import Connections
+    from veredus.store.redis import Redis
+    from veredus.worker.worker import Worker
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+Middleware = Callable[[Job, Callable[[Job], Awaitable[Any]]], Awaitable[Any]]
+
+logger = logging.getLogger("veredus")
+
+
+class App:
+    """Tasks, topics and how to reach Redis. Making one connects to nothing.
+
+    Without `url` it uses VEREDUS_REDIS_URL, then REDIS_URL, else a real server embedded on this machine.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        queue: str = "default",
+        max_payload: int = DEFAULT_MAX_PAYLOAD,
+        result_ttl: float | timedelta = 600,
+        patience: float = 5.0,
+        timeout: float = 5.0,
+        lifespan: Lifespan | None = None,
+    ) -> None:
+        self._url = url
+        self._defaults = Options().merged({"queue": queue})
+        if not isinstance(max_payload, int) or max_payload < 1:
+            raise ConfigError("max_payload", max_payload, "a number of bytes of at least 1")
+        if not timeout > 0:
+            raise ConfigError("timeout", timeout, "seconds above 0")
+        self.max_payload = max_payload
+        self.result_ttl = int(result_ttl.total_seconds() if isinstance(result_ttl, timedelta) else result_ttl)
+        self.lifespan = lifespan
+        self.state: Any = None
+        """What `lifespan` yields, in a running worker."""
+        self.tasks: dict[str, Task[..., Any, Any]] = {}
+        self.patterns: dict[str, Task[..., Any, Any]] = {}
+        self.middlewares: list[Middleware] = []
+        self._patience = patience
+        self._timeout = timeout
+        self._portal = BlockingPortal()
+        self._connections: Connections | None = None
+        if url is not None:
+            self._check_url(url)
+
+    # Declaring.
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Task[P, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        run_in: str | None = None,
+        retry_delay: RetryDelay | None = None,
+        payload: str = "json",
+        **options: Unpack[OptionArgs],
+    ) -> TaskDecorator: ...
+    def task(self, function: Any = None, /, **settings: Any) -> Any:  # type: ignore[misc]
+        """Declare a task: `@app.task` or `@app.task(queue="mail", max_retry=5, timeout=30)`.
+
+        `name` is its type on the wire (default `module.function`), `run_in` one of loop, thread, process,
+        `payload="raw"` gives the handler the bytes; all else are enqueue options.
+        """
+        if function is None:
+            return TaskDecorator(self, settings)
+        return TaskDecorator(self, settings)(function)
+
+    def topic(self, name: str, **settings: Any) -> Callable[[Callable[P, R]], Task[P, R, Any]]:
+        """Declare the consumer of a topic: a queue with one task type of the same name, whose payload is any JSON value
+        that fits the handler's one parameter."""
+        from veredus.wire.payload import value_codec_for
+
+        def declare(function: Callable[P, R]) -> Task[P, R, Any]:
+            settings.setdefault("queue", name)
+            return self._declare(function, name=name, codec=value_codec_for(function), **settings)
+
+        return declare
+
+    def handler(self, pattern: str, **settings: Any) -> Callable[[Callable[P, R]], Task[P, R, Any]]:
+        """Declare a handler for every type that fits: `email:send` exactly, or `email:*` for a prefix. A parameter of
+        type `Job` gets the task as it arrived. Exact names win over patterns, longer patterns over shorter ones."""
+        if not pattern.strip() or "*" in pattern[:-1]:
+            raise ConfigError("pattern", pattern, "a task type, or a prefix that ends in *")
+
+        def declare(function: Callable[P, R]) -> Task[P, R, Any]:
+            if not pattern.endswith("*"):
+                return self._declare(function, name=pattern, **settings)
+            return self._declare(function, name=pattern, registry=self.patterns, **settings)
+
+        return declare
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Wrap every handler: `async def log(job, call_next): return await call_next(job)`. The first declared is the
+        outermost; unknown types pass through it as well."""
+        self.middlewares.append(function)
+        return function
+
+    def _declare(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None = None,
+        codec: Any = None,
+        run_in: str | None = None,
+        retry_delay: RetryDelay | None = None,
+        payload: str = "json",
+        registry: dict[str, Task[..., Any, Any]] | None = None,
+        **options: Any,
+    ) -> Task[P, R, Any]:
+        from veredus.wire.payload import codec_for
+
+        if isinstance(function, Task):
+            raise ConfigError("task", function, "a plain function: this one is a task already")
+        registry = self.tasks if registry is None else registry
+        name = default_name(function) if name is None else name
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigError("name", name, "a text with one or more characters")
+        if name in registry:
+            raise ConfigError("name", name, "a name that no other task of this app has")
+        task: Task[P, R, Any] = Task(
+            self,
+            function,
+            name=name,
+            codec=codec or codec_for(function, payload),
+            options=self._defaults.merged(options),
+            run_in=run_in,
+            retry_delay=None if retry_delay is None else as_function(retry_delay),
+        )
+        registry[name] = task
+        return task
+
+    # Sending.
+
+    async def enqueue(self, task_type: str, payload: Any = None, **options: Unpack[OptionArgs]) -> Handle[Any]:
+        """Send a task of any type, also one that only a Go service defines. Bytes travel as they are, None as no
+        payload at all, anything else as JSON."""
+        return await self.send(self._raw_call(task_type, payload, options))
+
+    def enqueue_sync(self, task_type: str, payload: Any = None, **options: Unpack[OptionArgs]) -> Handle[Any]:
+        """`enqueue` for synchronous code."""
+        return self.send_sync(self._raw_call(task_type, payload, options))
+
+    async def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+        """Send many: `await app.enqueue_many(welcome.call(i) for i in range(10_000))`."""
+        return await self._client().enqueue_many(calls)
+
+    def enqueue_many_sync(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+        """`enqueue_many` for synchronous code."""
+        return self._portal.run(self.enqueue_many(calls))
+
+    async def produce(self, topic: str, payload: Any, **options: Unpack[OptionArgs]) -> Handle[Any]:
+        """Send a message to a topic: any JSON value, now or with `delay=` or `at=`; the topic needs no declaration."""
+        return await self.send(self._topic_call(topic, payload, options))
+
+    def produce_sync(self, topic: str, payload: Any, **options: Unpack[OptionArgs]) -> Handle[Any]:
+        """`produce` for synchronous code."""
+        return self.send_sync(self._topic_call(topic, payload, options))
+
+    async def send(self, call: Call[Any]) -> Handle[Any]:
+        """Send what `task.call(...)` made."""
+        return await self._client().enqueue(call)
+
+    def send_sync(self, call: Call[Any]) -> Handle[Any]:
+        return self._portal.run(self.send(call))
+
+    def _raw_call(self, task_type: str, payload: Any, options: Mapping[str, Any]) -> Call[Any]:
+        from veredus.wire.payload import encode_value
+
+        if payload is not None and not isinstance(payload, bytes | bytearray):
+            payload = encode_value(payload)
+        known = self.tasks.get(task_type)
+        defaults = known.options if known is not None else self._defaults
+        return Call(task_type, None if payload is None else bytes(payload), defaults.merged(options))
+
+    def _topic_call(self, topic: str, payload: Any, options: Mapping[str, Any]) -> Call[Any]:
+        from veredus.wire.payload import encode_value
+
+        known = self.tasks.get(topic)
+        defaults = known.options if known is not None else self._defaults.merged({"queue": topic})
+        return Call(topic, encode_value(payload), defaults.merged(options))
+
+    # Connections.
+
+    async def __aenter__(self) -> Self:
+        await self._client().store.ping()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections that this event loop opened; they open again on use."""
+        if self._connections is not None:
+            await self._connections.close()
+
+    def _client(self) -> Client:
+        if self._connections is None:
+            from veredus.client.connections import Connections
+
+            self._connections = Connections(self.open_redis, max_payload=self.max_payload, patience=self._patience)
+        return self._connections.client()
+
+    def open_redis(self, name: str = "veredus") -> Redis:
+        """A Redis that connects at the first call: the given URL, the environment's, or the embedded server."""
+        from veredus.store.store import connect
+
+        url = self.url
+        if url is not None:
+            return connect(url, timeout=self._timeout, name=name)
+        return _embedded_redis(self._timeout, name)
+
+    @property
+    def url(self) -> str | None:
+        """Where Redis is; None means the embedded server."""
+        return self._url or os.environ.get("VEREDUS_REDIS_URL") or os.environ.get("REDIS_URL") or None
+
+    def use(self, url: str) -> None:
+        """Point this app at another server, before it is used: what `--redis URL` does."""
+        self._check_url(url)
+        self._url = url
+
+    def _check_url(self, url: str) -> None:
+        from veredus.store.address import parse_url
+
+        parse_url(url)
+
+    # Working.
+
+    def worker(self, queues: Mapping[str, int] | Sequence[str] | str | None = None, **settings: Any) -> Worker:
+        """A worker for this app: `app.worker(queues={"critical": 6, "default": 1}, concurrency=50).run()`."""
+        from veredus.worker.config import WorkerConfig
+        from veredus.worker.worker import Worker
+
+        return Worker(self, WorkerConfig.make(queues=queues, **settings))
+
+    def served_queues(self) -> dict[str, int]:
+        """Every queue that the tasks and topics of this app name, in the order they were declared."""
+        named = [task.options.queue for task in [*self.tasks.values(), *self.patterns.values()]]
+        return dict.fromkeys(named or [self._defaults.queue], 1)
+
+
+def _embedded_redis(timeout: float, name: str) -> Redis:
+    """The embedded server, started on demand: also again, when it was stopped between two connections."""
+    from veredus import embedded
+    from veredus.store.address import Address
+    from veredus.store.redis import Server
+
+    async def resolve() -> str:
+        server = await asyncio.to_thread(embedded.ensure)
+        _say_embedded(server.describe())
+        return server.socket
+
+    return Server(Address(kind="unix", path="(embedded)"), resolve, timeout, name)
+
+
+@functools.cache
+def _say_embedded(description: str) -> None:
+    """Loud on purpose: a forgotten variable in production must not start a private queue silently."""
+    logger.warning("neither VEREDUS_REDIS_URL nor REDIS_URL is set: using the %s", description)
+
+
+class TaskDecorator:
+    """`@app.task(...)`: keeps the function's signature for type checkers, async or not."""
+
+    def __init__(self, app: App, settings: Mapping[str, Any]) -> None:
+        self._app = app
+        self._settings = settings
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Task[P, Coroutine[Any, Any, T], T]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        return self._app._declare(function, **self._settings)

@@ -1,0 +1,87 @@
+"""The command `veredus`: its groups, and errors as one clear line with a documented exit code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from veredus import __version__
+from veredus.errors import AuthError, ConfigError, ConnectionLost, EmbeddedError, NotReady, PayloadError, VeredusError
+
+EXIT_CODES = """\b
+Exit codes:
+  0  all went well
+  1  a command failed, or `redis status` found no server
+  2  wrong usage: an unknown option, a bad value, an app that cannot be loaded
+  3  Redis cannot be reached, or refuses the password
+"""
+
+# name -> (module, attribute): a command's module is loaded only when that command is used
+_COMMANDS = {
+    "worker": ("veredus.cli.worker", "worker"),
+    "redis": ("veredus.cli.redis", "redis_group"),
+}
+
+
+class LazyGroup(click.Group):
+    """Loads a command when it is asked for, so that `veredus worker` does not pay for all the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        module, attribute = _COMMANDS[name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise ConfigError("command", args[0], f"one of {', '.join(_COMMANDS)}", known=_COMMANDS)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "-V", "--version", prog_name="veredus")
+def cli() -> None:
+    """Tasks and messages on Redis that are never lost, never late, never out of order.
+
+    \b
+    Try it in a folder with a file shop.py that has `app = veredus.App()`:
+      veredus worker shop:app
+    """
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Run the command line; every error of ours is one line on stderr."""
+    try:
+        sys.exit(cli.main(args=argv, standalone_mode=False) or 0)
+    except click.exceptions.Abort:
+        fail("interrupted", 130)
+    except click.ClickException as exc:
+        if isinstance(exc, click.UsageError) and exc.ctx is not None:
+            fail(f"{exc.format_message()} (see: {exc.ctx.command_path} --help)", 2)
+        fail(exc.format_message(), 2)
+    except (ConfigError, PayloadError) as exc:
+        fail(str(exc), 2)
+    except (ConnectionLost, AuthError, NotReady, EmbeddedError) as exc:
+        fail(str(exc), 3)
+    except VeredusError as exc:
+        fail(str(exc), 1)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+def fail(text: str, code: int) -> None:
+    click.echo(f"veredus: {' '.join(text.splitlines())}", err=True)
+    sys.exit(code)

@@ -1,0 +1,68 @@
+"""`veredus worker`: serve an app's queues."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from veredus.cli.loading import load_app
+from veredus.cli.logs import LEVELS, configure
+
+
+class Auto(click.ParamType[int]):
+    """A whole number, or `auto` for one per core."""
+
+    name = "integer|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "auto":
+            return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number or 'auto'", param, ctx)
+
+
+@click.command(context_settings={"auto_envvar_prefix": "VEREDUS"})
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--redis", "redis_url", metavar="URL", envvar="VEREDUS_REDIS_URL", help="The server, e.g. redis://host:6379/0."
+)
+@click.option("-q", "--queues", metavar="NAMES", help="With weights: critical=6,default=1. Default: all the app names.")
+@click.option("--strict", is_flag=True, help="Always the heaviest queue first, instead of in proportion to weights.")
+@click.option("-c", "--concurrency", type=int, help="Handlers at once in each process (default 100).")
+@click.option("--threads", type=int, help="Synchronous handlers at once in each process (default 32).")
+@click.option("--process-pool", type=int, help='run_in="process" handlers at once (default one per core).')
+@click.option("-p", "--processes", type=Auto(), help="Worker processes under a supervisor (default 1, or auto).")
+@click.option("--burst", is_flag=True, help="Stop, with exit code 0, when the queues are empty.")
+@click.option("--max-tasks", type=int, help="Replace a process after so many tasks.")
+@click.option("--max-memory", type=int, metavar="MB", help="Replace a process above so much resident memory.")
+@click.option(
+    "--shutdown-timeout", type=float, metavar="SECONDS", help="Time for running handlers at a stop (default 25)."
+)
+@click.option("--lease", type=float, metavar="SECONDS", help="A task is ours so long without a heartbeat (default 12).")
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def worker(app: str, redis_url: str | None, log_level: str, log_format: str, **settings: Any) -> int:
+    """Run the tasks of an app until stopped.
+
+    \b
+    SIGTERM, SIGINT  finish what runs (up to the shutdown timeout), give the rest back; twice: give back at once
+    SIGTSTP          take no new tasks, stay alive
+
+    \b
+    Examples:
+      veredus worker shop:app
+      veredus worker shop:app -q critical=6,default=1 --concurrency 50 --processes auto
+      veredus worker shop:app --redis redis://cache:6379/1 --burst
+
+    Every option can come from the environment: VEREDUS_QUEUES, VEREDUS_CONCURRENCY, ...
+    """
+    configure(log_level, log_format)
+    loaded = load_app(app)
+    if redis_url:
+        loaded.use(redis_url)
+    given = {name: value for name, value in settings.items() if value is not None}
+    return loaded.worker(**given).run()

@@ -1,0 +1,40 @@
+"""One store per event loop: connections belong to the loop and the process that opened them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Callable
+
+from veredus.client.client import Client
+from veredus.store.redis import Redis
+from veredus.store.store import Store
+
+
+class Connections:
+    """Clients by event loop. Nothing is opened before it is used; a forked child starts with none."""
+
+    def __init__(self, open_redis: Callable[[], Redis], *, max_payload: int, patience: float) -> None:
+        self._open_redis = open_redis
+        self._max_payload = max_payload
+        self._patience = patience
+        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
+        self._pid = os.getpid()
+
+    def client(self) -> Client:
+        if self._pid != os.getpid():
+            self._clients = weakref.WeakKeyDictionary()
+            self._pid = os.getpid()
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            store = Store(self._open_redis(), patience=self._patience)
+            client = self._clients[loop] = Client(store, max_payload=self._max_payload)
+        return client
+
+    async def close(self) -> None:
+        """Close what this loop opened."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.store.close()

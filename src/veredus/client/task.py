@@ -1,0 +1,114 @@
+"""A task: an ordinary function that can also be sent."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+
+from veredus.client.calls import Call
+from veredus.client.handle import Handle
+from veredus.errors import ConfigError
+from veredus.model.options import OptionArgs, Options
+from veredus.model.retry import RetryDelayFunction
+from veredus.wire.payload import Codec
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Sender(Protocol):
+        """What a task needs of its app."""
+
+        async def send(self, call: Call[Any]) -> Handle[Any]: ...
+
+        def send_sync(self, call: Call[Any]) -> Handle[Any]: ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+RUN_IN = ("loop", "thread", "process")
+
+
+class Task(Generic[P, R, T]):
+    """Calling it runs the function here. `enqueue` sends it; options go through `using`, never among the arguments."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        function: Callable[P, R],
+        *,
+        name: str,
+        codec: Codec,
+        options: Options,
+        run_in: str | None = None,
+        retry_delay: RetryDelayFunction | None = None,
+    ) -> None:
+        self._sender = sender
+        self.function = function
+        self.name = name
+        self.codec = codec
+        self.options = options
+        self.run_in = where_to_run(function, run_in)
+        self.retry_delay = retry_delay
+        self.__name__ = getattr(function, "__name__", name)
+        self.__qualname__ = getattr(function, "__qualname__", name)
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def using(self, **options: Unpack[OptionArgs]) -> Task[P, R, T]:
+        """The same task with other options; cheap, and this one stays as it is."""
+        twin = copy.copy(self)
+        twin.options = self.options.merged(options)
+        return twin
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[T]:
+        """An unsent call, for `app.enqueue_many`."""
+        return Call(self.name, self.codec.encode(args, kwargs), self.options)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """Send it; returns once Redis has it."""
+        return await self._sender.send(Call(self.name, self.codec.encode(args, kwargs), self.options))
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """Send it from synchronous code; returns once Redis has it."""
+        return self._sender.send_sync(Call(self.name, self.codec.encode(args, kwargs), self.options))
+
+    def __repr__(self) -> str:
+        return f"<task {self.name} queue={self.options.queue}>"
+
+
+def default_name(function: Callable[..., Any]) -> str:
+    """`module.function`; a script run as __main__ goes by its file, so that others can import and serve it."""
+    module = function.__module__
+    if module == "__main__":
+        file = getattr(sys.modules.get("__main__"), "__file__", None)
+        module = Path(file).stem if file else "main"
+    return f"{module}.{function.__qualname__}"
+
+
+def where_to_run(function: Callable[..., Any], given: str | None) -> str:
+    """Async functions on the loop, others in a thread, unless told otherwise."""
+    is_async = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - a callable object may be async
+    )
+    if given is None:
+        return "loop" if is_async else "thread"
+    if given not in RUN_IN:
+        raise ConfigError("run_in", given, f"one of {', '.join(RUN_IN)}", known=RUN_IN)
+    if given == "loop" and not is_async:
+        raise ConfigError("run_in", given, "'thread' or 'process' for a function that is not async")
+    if given in ("thread", "process") and is_async:
+        raise ConfigError("run_in", given, "'loop' for an async function; use def for threads and processes")
+    return given
+
+
+Handler = Callable[..., Any] | Callable[..., Awaitable[Any]]

@@ -1,0 +1,41 @@
+"""The law of a task's life as data: states, and which verb leads from which to which."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Exactly as on the wire."""
+
+    ACTIVE = "active"
+    PENDING = "pending"
+    SCHEDULED = "scheduled"
+    RETRY = "retry"
+    ARCHIVED = "archived"
+    COMPLETED = "completed"
+    AGGREGATING = "aggregating"
+
+
+GONE = None
+"""Before a task was made, and after it was deleted."""
+
+TRANSITIONS: dict[str, tuple[tuple[State | None, State | None], ...]] = {
+    "enqueue": ((GONE, State.PENDING),),
+    "schedule": ((GONE, State.SCHEDULED),),
+    "forward": (
+        (State.SCHEDULED, State.PENDING),
+        (State.RETRY, State.PENDING),
+        (State.SCHEDULED, State.AGGREGATING),
+        (State.RETRY, State.AGGREGATING),
+    ),
+    "dequeue": ((State.PENDING, State.ACTIVE), (State.PENDING, GONE)),
+    "done": ((State.ACTIVE, GONE),),
+    "complete": ((State.ACTIVE, State.COMPLETED),),
+    "retry": ((State.ACTIVE, State.RETRY),),
+    "archive": ((State.ACTIVE, State.ARCHIVED),),
+    "requeue": ((State.ACTIVE, State.PENDING),),
+    "recover": ((State.ACTIVE, State.ACTIVE),),
+    "extend": ((State.ACTIVE, State.ACTIVE),),
+    "expire": ((State.COMPLETED, GONE),),
+}

@@ -1,0 +1,157 @@
+"""Enqueue options: one frozen value, validated where it is made, merged from task to call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from veredus.errors import ConfigError
+
+DEFAULT_QUEUE = "default"
+DEFAULT_MAX_RETRY = 25
+DEFAULT_TIMEOUT = 1800
+_INT32 = 2**31 - 1
+
+
+class OptionArgs(TypedDict, total=False):
+    """What `using(...)`, `@app.task(...)` and `app.enqueue(...)` accept."""
+
+    queue: str
+    max_retry: int
+    timeout: float | timedelta | None
+    deadline: datetime | None
+    delay: float | timedelta | None
+    at: datetime | None
+    retention: float | timedelta | None
+    expires: float | timedelta | datetime | None
+    task_id: str | None
+    headers: Mapping[str, str]
+    unique_for: float | timedelta | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Durations in seconds, instants as aware datetimes; None means "not given"."""
+
+    queue: str = DEFAULT_QUEUE
+    max_retry: int = DEFAULT_MAX_RETRY
+    timeout: float | None = None
+    deadline: datetime | None = None
+    delay: float | None = None
+    at: datetime | None = None
+    retention: float | None = None
+    expires: float | datetime | None = None
+    task_id: str | None = None
+    headers: Mapping[str, str] | None = None
+    unique_for: float | None = None
+
+    def merged(self, given: Mapping[str, Any]) -> Options:
+        """These options with others on top; headers are merged key by key, `delay` and `at` replace each other."""
+        if not given:
+            return self
+        values = {name: getattr(self, name) for name in NAMES}
+        for name, value in given.items():
+            check = _CHECKS.get(name)
+            if check is None:
+                raise ConfigError("option", name, f"one of {', '.join(NAMES)}", known=NAMES)
+            values[name] = check(name, value)
+        if given.get("headers") and self.headers:
+            values["headers"] = {**self.headers, **values["headers"]}
+        if given.get("delay") is not None and given.get("at") is not None:
+            raise ConfigError("delay", given["delay"], "either delay or at, not both")
+        if given.get("delay") is not None:
+            values["at"] = None
+        if given.get("at") is not None:
+            values["delay"] = None
+        return Options(**values)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(name, value, "a text with one or more characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(name, value, "a text that can be written as UTF-8") from None
+    return value
+
+
+def _queue(name: str, value: Any) -> str:
+    text = _text(name, value)
+    if text.startswith("}"):
+        raise ConfigError(name, value, "a name that does not start with }: it would break the keys' hash tag")
+    return text
+
+
+def _count(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _INT32:
+        raise ConfigError(name, value, f"a whole number from 0 to {_INT32}")
+    return value
+
+
+def _duration(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds < 0:
+        raise ConfigError(name, value, "seconds (a number or timedelta) of at least 0")
+    if seconds > 3e9:
+        raise ConfigError(name, value, "less than 3,000,000,000 seconds")
+    return float(seconds)
+
+
+def _positive(name: str, value: Any) -> float | None:
+    seconds = _duration(name, value)
+    if seconds == 0:
+        raise ConfigError(name, value, "more than 0 seconds (leave it out for the default)")
+    return seconds
+
+
+def _unique(name: str, value: Any) -> float | None:
+    seconds = _duration(name, value)
+    if seconds is not None and seconds < 1:
+        raise ConfigError(name, value, "at least 1 second")
+    return seconds
+
+
+def _instant(name: str, value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise ConfigError(name, value, "an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)")
+    return value
+
+
+def _expiry(name: str, value: Any) -> float | datetime | None:
+    return _instant(name, value) if isinstance(value, datetime) else _positive(name, value)
+
+
+def _task_id(name: str, value: Any) -> str | None:
+    return None if value is None else _text(name, value)
+
+
+def _headers(name: str, value: Any) -> Mapping[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
+        raise ConfigError(name, value, "a mapping of texts to texts")
+    return dict(value)
+
+
+_CHECKS: dict[str, Any] = {
+    "queue": _queue,
+    "max_retry": _count,
+    "timeout": _positive,
+    "deadline": _instant,
+    "delay": _duration,
+    "at": _instant,
+    "retention": _duration,
+    "expires": _expiry,
+    "task_id": _task_id,
+    "headers": _headers,
+    "unique_for": _unique,
+}
+NAMES = tuple(field.name for field in fields(Options))

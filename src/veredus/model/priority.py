@@ -1,0 +1,53 @@
+"""Which queue is asked first, and for how many."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from veredus.errors import ConfigError
+
+
+def parse_queues(given: Mapping[str, int] | Sequence[str] | str) -> dict[str, int]:
+    """`{"critical": 6}`, `["critical", "low"]` or `critical=6,low`: names with their weights."""
+    if isinstance(given, str):
+        given = [part for part in given.split(",") if part.strip()]
+    pairs: list[tuple[str, object]] = []
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    else:
+        for item in given:
+            name, separator, text = item.partition("=")
+            pairs.append((name.strip(), text.strip() if separator else 1))
+    queues: dict[str, int] = {}
+    for name, raw in pairs:
+        try:
+            weight = int(raw)  # type: ignore[call-overload]
+        except (TypeError, ValueError):
+            weight = 0
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigError("queues", name, "queue names with one or more characters, such as critical=6,default=1")
+        if weight < 1 or isinstance(raw, bool):
+            raise ConfigError(f"queues: weight of {name!r}", raw, "a whole number of at least 1")
+        queues[name] = weight
+    if not queues:
+        raise ConfigError("queues", given, "at least one queue, such as critical=6,default=1")
+    return queues
+
+
+def by_priority(queues: Mapping[str, int]) -> list[str]:
+    """Strict: the heaviest first, ties in the order given."""
+    return sorted(queues, key=lambda name: -queues[name])
+
+
+def shares(queues: Mapping[str, int], hands: int, rng: random.Random) -> list[tuple[str, int]]:
+    """Weighted: deal the free hands out by chance, each to a queue with a probability of weight / sum of weights.
+
+    All queues can then be asked in one round trip, and together never for more than there are hands.
+    """
+    if len(queues) == 1:
+        return [(next(iter(queues)), hands)]
+    dealt: dict[str, int] = {}
+    for name in rng.choices(list(queues), list(queues.values()), k=hands):
+        dealt[name] = dealt.get(name, 0) + 1
+    return list(dealt.items())

@@ -1,0 +1,220 @@
+"""Arguments to payload bytes and back: JSON objects that a Go struct decodes, checked against the signature."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Protocol
+
+import msgspec
+
+from veredus.errors import ConfigError, PayloadError
+from veredus.model.depends import Dependency
+from veredus.model.job import Job
+
+_UNSET = msgspec.UNSET
+
+
+class Codec(Protocol):
+    """How the arguments of one handler travel."""
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes: ...
+
+    def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call the handler with. Raises PayloadError if the payload does not fit."""
+        ...
+
+
+def codec_for(function: Callable[..., Any], kind: str = "json") -> Codec:
+    """By the signature: a Job, raw bytes, one object (dataclass, msgspec, pydantic), or the arguments as an object."""
+    if kind not in ("json", "raw"):
+        raise ConfigError("payload", kind, "'json' or 'raw'", known=("json", "raw"))
+    parameters = _wire_parameters(function)
+    only = parameters[0] if len(parameters) == 1 else None
+    if only is not None and _annotation(function, only) is Job:
+        return JobCodec()
+    if kind == "raw":
+        if only is None:
+            raise ConfigError("payload", kind, f"one parameter for the bytes in {function.__qualname__}()")
+        return RawCodec()
+    if only is not None and _is_object(_annotation(function, only)):
+        return ValueCodec(function, only)
+    return ArgumentsCodec(function, parameters)
+
+
+def value_codec_for(function: Callable[..., Any]) -> Codec:
+    """For topics: the payload is any JSON value, given to the one parameter."""
+    parameters = _wire_parameters(function)
+    if len(parameters) != 1:
+        raise ConfigError("topic handler", function.__qualname__, "one parameter for the message")
+    annotation = _annotation(function, parameters[0])
+    if annotation is Job:
+        return JobCodec()
+    return RawCodec() if annotation is bytes else ValueCodec(function, parameters[0])
+
+
+def encode_value(value: Any) -> bytes:
+    """Any JSON value; raises PayloadError that says what cannot be encoded."""
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeEncodeError) as exc:
+        raise PayloadError(f"payload: cannot be written as JSON: {exc}") from exc
+
+
+class RawCodec:
+    """Bytes as they are."""
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        values = [*args, *kwargs.values()]
+        if len(values) != 1 or not isinstance(values[0], bytes | bytearray | memoryview):
+            raise PayloadError(f"payload: expected exactly one argument of bytes, got {values!r:.100}")
+        return bytes(values[0])
+
+    def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (job.payload,), {}
+
+
+class JobCodec(RawCodec):
+    """The job itself, undecoded."""
+
+    def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (job,), {}
+
+
+class ValueCodec:
+    """The payload is the one argument."""
+
+    def __init__(self, function: Callable[..., Any], parameter: inspect.Parameter) -> None:
+        self._function = function
+        self._parameter = parameter
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        return _decoder(_annotation(self._function, self._parameter), self._function)
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        values = [*args, *kwargs.values()]
+        if len(values) != 1 or (kwargs and self._parameter.name not in kwargs):
+            raise PayloadError(f"{self._function.__qualname__}() takes exactly one argument, {self._parameter.name}")
+        return encode_value(values[0])
+
+    def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (_decode(self._decoder, job.payload),), {}
+
+
+class ArgumentsCodec:
+    """The payload is an object with the arguments that were given, in the order of the signature."""
+
+    def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+        self._function = function
+        self._parameters = parameters
+        self._names = tuple(p.name for p in parameters)
+        self._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+        self._required = tuple(p.name for p in parameters if p.default is p.empty)
+        for parameter in parameters:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise ConfigError(
+                    f"parameter {parameter.name!r} of {function.__qualname__}()",
+                    str(parameter),
+                    "a parameter with a name of its own: arguments travel as a JSON object",
+                )
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        fields: list[Any] = []
+        for parameter in self._parameters:
+            annotation = _annotation(self._function, parameter)
+            if parameter.default is parameter.empty:
+                fields.append((parameter.name, annotation))
+            else:  # left out on the wire means that Python's own default applies
+                fields.append((parameter.name, typing.Union[annotation, msgspec.UnsetType], _UNSET))  # noqa: UP007
+        record = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+        return _decoder(record, self._function)
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        if len(args) > len(self._positional):
+            raise self._wrong(f"takes {len(self._positional)} positional arguments, got {len(args)}")
+        given = dict(zip(self._positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name in given:
+                raise self._wrong(f"got {name!r} twice")
+            if name not in self._names:
+                raise self._wrong(f"has no argument {name!r}")
+            given[name] = value
+        for name in self._required:
+            if name not in given:
+                raise self._wrong(f"misses the argument {name!r}")
+        if kwargs:
+            given = {name: given[name] for name in self._names if name in given}
+        return encode_value(given)
+
+    def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        record = _decode(self._decoder, job.payload or b"{}")
+        arguments = {}
+        for name in self._names:
+            value = getattr(record, name)
+            if value is not _UNSET:
+                arguments[name] = value
+        return (), arguments
+
+    def _wrong(self, what: str) -> PayloadError:
+        return PayloadError(f"{self._function.__qualname__}() {what}")
+
+
+def _wire_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return [p for p in inspect.signature(function).parameters.values() if not isinstance(p.default, Dependency)]
+
+
+def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    if parameter.annotation is parameter.empty:
+        return Any
+    try:
+        return typing.get_type_hints(function, include_extras=True).get(parameter.name, Any)
+    except NameError:
+        # A name that exists only for type checkers: nothing to check against here.
+        return parameter.annotation if not isinstance(parameter.annotation, str) else Any
+
+
+def _is_object(annotation: Any) -> bool:
+    if not isinstance(annotation, type):
+        return False
+    return (
+        dataclasses.is_dataclass(annotation)
+        or issubclass(annotation, msgspec.Struct)
+        or hasattr(annotation, "model_validate")
+    )
+
+
+def _decoder(kind: Any, function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
+    try:
+        return msgspec.json.Decoder(kind, dec_hook=_from_json)
+    except (TypeError, NotImplementedError) as exc:
+        raise ConfigError(f"signature of {function.__qualname__}()", str(exc), "types that JSON can carry") from exc
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], payload: bytes) -> Any:
+    try:
+        return decoder.decode(payload)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as exc:
+        raise PayloadError(f"payload does not fit: {exc}") from exc
+
+
+def _to_json(value: Any) -> Any:
+    """For what msgspec does not know: pydantic models."""
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    raise TypeError(f"{type(value).__qualname__} objects have no JSON form")
+
+
+def _from_json(kind: type, value: Any) -> Any:
+    validate = getattr(kind, "model_validate", None)
+    if validate is not None:
+        return validate(value)
+    raise TypeError(f"{kind.__qualname__} has no JSON form; use a dataclass, a msgspec.Struct or a pydantic model")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_to_json)

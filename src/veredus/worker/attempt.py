@@ -1,0 +1,306 @@
+"""One attempt: from the bytes that dequeue returned, through the handler, to its settlement."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+from veredus.clock import Clock
+from veredus.errors import PayloadError, TaskTimeout
+from veredus.events import Bus, ItemDropped, TaskEnded, TaskStarted
+from veredus.model.job import Job
+from veredus.model.lease import Lease
+from veredus.model.message import TaskMessage
+from veredus.model.options import DEFAULT_TIMEOUT
+from veredus.model.retry import RetryDelayFunction, asynq_default
+from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
+from veredus.model.verdict import Action, End, Outcome, Verdict, failed_message, judge
+from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
+from veredus.wire.payload import encode_value
+from veredus.worker.config import WorkerConfig
+from veredus.worker.context import enter
+from veredus.worker.executors.processes import ProcessPool
+from veredus.worker.executors.threads import ThreadPool
+from veredus.worker.hands import Attempt, Hands
+from veredus.worker.injection import dependencies, inject
+from veredus.worker.mux import AnyTask, HandlerNotFound, Mux
+from veredus.worker.settlement import Settler
+
+logger = logging.getLogger("veredus.worker")
+
+
+class _Unreadable(Exception):
+    """The payload does not fit the handler: no retry will change that."""
+
+
+class _Encoded(bytes):
+    """A result that was encoded in another process."""
+
+
+class Workshop:
+    """Runs attempts. Whatever a handler or a hook raises ends that attempt and nothing else."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        mux: Mux,
+        hands: Hands,
+        settler: Settler,
+        bus: Bus,
+        clock: Clock,
+        threads: ThreadPool,
+        processes: ProcessPool,
+        result_ttl: int,
+    ) -> None:
+        self._config = config
+        self._mux = mux
+        self._hands = hands
+        self._settler = settler
+        self._bus = bus
+        self._clock = clock
+        self._threads = threads
+        self._processes = processes
+        self._result_ttl = result_ttl
+        self._runs: dict[str, Callable[[Job], Awaitable[Any]]] = {}
+        self.started = 0
+
+    def start(self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float) -> None:
+        """Begin an attempt of a task that was just dequeued."""
+        self.started += 1
+        try:
+            message = decode_task(data)
+        except UndecodableMessage as exc:
+            self._quarantine(queue, owner, task_id, data, exc)
+            return
+        message.id, message.queue = task_id, queue
+        now, monotonic = self._clock.time(), self._clock.monotonic()
+        deadline = deadline_of(message, now)
+        attempt = Attempt(
+            queue,
+            task_id,
+            owner,
+            data,
+            message,
+            Lease(monotonic + lease_seconds),
+            started_at=now,
+            deadline=deadline,
+            ends_at=monotonic + (deadline - now),
+        )
+        self._hands.take(attempt)
+        attempt.task = asyncio.get_running_loop().create_task(self._run(attempt))
+
+    async def _run(self, attempt: Attempt) -> None:
+        """Execute, judge, settle."""
+        if self._bus.listeners:
+            self._bus.emit(TaskStarted(attempt.message))
+        outcome = await self._execute(attempt)
+        action = Action.NOTHING
+        try:
+            verdict = await self._judge(attempt, outcome)
+            action = verdict.action
+            settlement = self._settlement(attempt, outcome, verdict)
+            if settlement is not None:
+                self._settler.settle(attempt.queue, settlement, attempt)
+            else:
+                self._hands.forget(attempt)
+        except Exception:
+            # Nothing of the user's is called above without a guard: this is a defect of ours. The lease runs out and
+            # the recoverer decides.
+            logger.exception("settling task %s failed", attempt.task_id)
+            self._hands.forget(attempt)
+        finally:
+            self._hands.release()
+        if self._bus.listeners:
+            seconds = self._clock.time() - attempt.started_at
+            self._bus.emit(TaskEnded(attempt.message, outcome.end.value, action.value, seconds, outcome.error))
+
+    async def _execute(self, attempt: Attempt) -> Outcome:
+        loop = asyncio.get_running_loop()
+        left = attempt.ends_at - self._clock.monotonic()
+        if left <= 0:
+            attempt.running = False
+            return Outcome(End.TIMED_OUT, error=TaskTimeout("the deadline had passed before the attempt began"))
+        timer = loop.call_later(left, attempt.force, End.TIMED_OUT)
+        enter(attempt.context)
+        try:
+            value = await self._handler(attempt)(attempt.context.job)
+            outcome = Outcome(End.SUCCEEDED, result=self._encode_result(value, attempt))
+        except _Unreadable as exc:
+            outcome = Outcome(End.UNREADABLE, error=exc.__cause__)
+        except asyncio.CancelledError as exc:
+            if attempt.forced is None and attempt.task is not None and attempt.task.cancelling():
+                attempt.forced = End.ABORTED  # the loop itself is being torn down
+            outcome = Outcome(End.FAILED, error=exc)
+        except BaseException as exc:
+            outcome = Outcome(End.FAILED, error=exc)
+        attempt.running = False
+        timer.cancel()
+        if attempt.forced is not None:
+            if attempt.task is not None:
+                while attempt.task.uncancel() > 0:
+                    pass
+            error = outcome.error
+            if error is None or isinstance(error, asyncio.CancelledError):
+                error = TaskTimeout("ran over its time") if attempt.forced is End.TIMED_OUT else error
+            outcome = Outcome(attempt.forced, error=error)
+        return outcome
+
+    def _handler(self, attempt: Attempt) -> Callable[[Job], Awaitable[Any]]:
+        task = self._mux.find(attempt.message.type)
+        if task is None:
+            return self._mux.wrap(_not_found)
+        attempt.where = task.run_in
+        if task.run_in == "process":
+            return self._mux.wrap(functools.partial(self._run_in_process, task, attempt))
+        run = self._runs.get(task.name)
+        if run is None:
+            runner = self._run_on_loop if task.run_in == "loop" else self._run_in_thread
+            run = self._runs[task.name] = self._mux.wrap(functools.partial(runner, task))
+        return run
+
+    async def _run_on_loop(self, task: AnyTask, job: Job) -> Any:
+        args, kwargs = _decode(task, job)
+        if not dependencies(task.function):
+            return await task.function(*args, **kwargs)
+        async with AsyncExitStack() as stack:
+            kwargs.update(await inject(task.function, stack))
+            return await task.function(*args, **kwargs)
+
+    async def _run_in_thread(self, task: AnyTask, job: Job) -> Any:
+        args, kwargs = _decode(task, job)
+        if not dependencies(task.function):
+            return await self._threads.submit(functools.partial(task.function, *args, **kwargs))
+        async with AsyncExitStack() as stack:
+            kwargs.update(await inject(task.function, stack))
+            return await self._threads.submit(functools.partial(task.function, *args, **kwargs))
+
+    async def _run_in_process(self, task: AnyTask, attempt: Attempt, job: Job) -> Any:
+        try:
+            result = await self._processes.run(task.function, attempt.data)
+        except PayloadError as exc:
+            raise _Unreadable from exc
+        return None if result is None else _Encoded(result)
+
+    def _encode_result(self, value: Any, attempt: Attempt) -> bytes | None:
+        if value is None or isinstance(value, bytes):
+            return value
+        try:
+            return encode_value(value)
+        except PayloadError as exc:
+            # The work is done: running it again for the sake of its return value would be worse than losing that.
+            logger.warning("the result of task %s (%s) is dropped: %s", attempt.task_id, attempt.message.type, exc)
+            return None
+
+    async def _judge(self, attempt: Attempt, outcome: Outcome) -> Verdict:
+        error = outcome.error
+        is_failure = True
+        if error is not None and outcome.end not in (End.ABORTED, End.LEASE_LOST):
+            await self._tell_error(error, attempt)
+            is_failure = self._is_failure(error)
+        return judge(attempt.message, outcome, result_ttl=self._result_ttl, is_failure=is_failure)
+
+    async def _tell_error(self, error: BaseException, attempt: Attempt) -> None:
+        level = logging.WARNING if self._config.on_error is None else logging.DEBUG
+        if logger.isEnabledFor(level):
+            message = attempt.message
+            logger.log(
+                level,
+                "task %s (%s) failed in attempt %d of %d: %s: %s",
+                attempt.task_id,
+                message.type,
+                message.retried + 1,
+                message.retry + 1,
+                type(error).__name__,
+                error,
+                exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
+            )
+        if self._config.on_error is None:
+            return
+        try:
+            told = self._config.on_error(error, attempt.context.job)
+            if told is not None:
+                await told
+        except BaseException as exc:
+            logger.error("on_error raised %r", exc)
+
+    def _is_failure(self, error: BaseException) -> bool:
+        if self._config.is_failure is None:
+            return True
+        try:
+            return bool(self._config.is_failure(error))
+        except BaseException as exc:
+            logger.error("is_failure raised %r; the error counts as a failure", exc)
+            return True
+
+    def _settlement(self, attempt: Attempt, outcome: Outcome, verdict: Verdict) -> Settlement | None:
+        message, task_id, owner = attempt.message, attempt.task_id, attempt.owner
+        if verdict.action is Action.DONE:
+            return Done(task_id, owner, message.unique_key)
+        now = self._clock.time()
+        if verdict.action is Action.COMPLETE:
+            message.completed_at, message.retention = int(now), verdict.retention
+            data = encode_task(message)
+            return Complete(task_id, owner, message.unique_key, data, verdict.retention, outcome.result)
+        if verdict.action is Action.RETRY:
+            task = self._mux.find(message.type)
+            delay_of = (task.retry_delay if task is not None else None) or self._config.retry_delay
+            delay = retry_delay_ms(delay_of, message, outcome.error, attempt.context.job)
+            failed_message(message, outcome.error_text, now, counts=verdict.is_failure)
+            return Retry(task_id, owner, encode_task(message), delay, verdict.is_failure)
+        if verdict.action is Action.ARCHIVE:
+            failed_message(message, outcome.error_text, now, counts=False)
+            return Archive(task_id, owner, message.unique_key, encode_task(message))
+        return Requeue(task_id, owner) if verdict.action is Action.REQUEUE else None
+
+    def _quarantine(self, queue: str, owner: str, task_id: str, data: bytes, exc: UndecodableMessage) -> None:
+        logger.error("task %s of queue %s is archived: %s", task_id, queue, exc)
+        self._bus.emit(ItemDropped(queue, task_id, "undecodable"))
+        self._settler.settle(queue, quarantine(queue, owner, task_id, data, str(exc), self._clock.time()), None)
+
+
+def quarantine(queue: str, owner: str, task_id: str, data: bytes, reason: str, now: float) -> Archive:
+    """Bytes that are no message, archived as a message that Go's tools can show: the bytes are its payload."""
+    stand_in = TaskMessage(
+        type="undecodable", payload=data, id=task_id, queue=queue, error_msg=reason, last_failed_at=int(now)
+    )
+    return Archive(task_id, owner, "", encode_task(stand_in), data)
+
+
+def deadline_of(message: TaskMessage, now: float) -> float:
+    """When an attempt that begins now must end: the earlier of timeout and deadline."""
+    if message.timeout and message.deadline:
+        return min(now + message.timeout, float(message.deadline))
+    if message.deadline:
+        return float(message.deadline)
+    return now + (message.timeout or DEFAULT_TIMEOUT)
+
+
+def retry_delay_ms(delay_of: RetryDelayFunction, message: TaskMessage, error: BaseException | None, job: Job) -> int:
+    """The user's function, guarded: one that raises or returns nonsense gets Asynq's default."""
+    error = error or RuntimeError("unknown")
+    try:
+        delay = delay_of(message.retried, error, job)
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        if not math.isfinite(seconds):
+            raise ValueError(f"{seconds} seconds")
+    except BaseException as exc:
+        logger.error("retry_delay raised %r; using the default delay", exc)
+        seconds = asynq_default(message.retried, error, job)
+    return max(0, math.ceil(round(seconds * 1000, 6)))
+
+
+async def _not_found(job: Job) -> Any:
+    raise HandlerNotFound(job.type)
+
+
+def _decode(task: AnyTask, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    try:
+        return task.codec.decode(job)
+    except PayloadError as exc:
+        raise _Unreadable from exc

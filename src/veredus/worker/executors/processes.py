@@ -1,0 +1,157 @@
+"""CPU work runs here: child processes that are killed when an attempt runs over its time."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import multiprocessing
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from veredus.errors import PayloadError, RevokeTask, SkipRetry, VeredusError
+from veredus.model.job import Job
+
+_KINDS: dict[str, type[BaseException]] = {"skip": SkipRetry, "revoke": RevokeTask, "payload": PayloadError}
+
+
+class ProcessDied(VeredusError):
+    """The child process ended in the middle of a task."""
+
+
+class RemoteError(VeredusError):
+    """What the handler raised in the child process: its class and its words."""
+
+
+class ProcessPool:
+    """Children that wait for work. Only bytes pass between: the task's module and name, and its encoded message."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._context = multiprocessing.get_context("spawn")
+        self._idle: list[_Child] = []
+        self._slots = asyncio.Semaphore(size)
+        self.running = 0
+
+    @property
+    def free(self) -> int:
+        return self._size - self.running
+
+    async def run(self, function: Callable[..., Any], message: bytes) -> bytes | None:
+        """Run a task's handler in a child; the encoded result. Cancelling kills the child."""
+        self.running += 1
+        try:
+            async with self._slots:
+                child = self._idle.pop() if self._idle else _Child(self._context)
+                try:
+                    result = await child.call(function, message)
+                except BaseException as exc:
+                    if isinstance(exc, ProcessDied) or not isinstance(exc, Exception):
+                        child.kill()
+                    else:
+                        self._idle.append(child)
+                    raise
+                self._idle.append(child)
+                return result
+        finally:
+            self.running -= 1
+
+    def close(self) -> None:
+        for child in self._idle:
+            child.kill()
+        self._idle.clear()
+
+
+class _Child:
+    def __init__(self, context: Any) -> None:
+        self._pipe, far_end = context.Pipe()
+        self._process: BaseProcess = context.Process(target=_serve, args=(far_end,), daemon=True)
+        self._process.start()
+        far_end.close()
+
+    async def call(self, function: Callable[..., Any], message: bytes) -> bytes | None:
+        address = f"{_module_of(function)}:{function.__qualname__}"
+        try:
+            self._pipe.send_bytes(address.encode() + b"\0" + message)
+            await self._readable()
+            reply = self._pipe.recv_bytes()
+        except (EOFError, OSError) as exc:
+            self._process.join(1.0)
+            raise ProcessDied(f"the process of this task ended with exit code {self._process.exitcode}") from exc
+        kind, _, body = bytes(reply).partition(b"\0")
+        if kind == b"result":
+            return body
+        if kind == b"none":
+            return None
+        error: str = json.loads(body)
+        raise _KINDS.get(kind.decode(), RemoteError)(error)
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+
+        def notice() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_reader(self._pipe.fileno(), notice)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(self._pipe.fileno())
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._pipe.close()
+
+
+def _module_of(function: Callable[..., Any]) -> str:
+    if function.__module__ != "__main__":
+        return function.__module__
+    # spawn makes a script importable in the child under this name
+    return "__mp_main__"
+
+
+def _serve(pipe: Connection) -> None:
+    """The child's life: one task after the other, until the parent closes the pipe."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    while True:
+        try:
+            request = pipe.recv_bytes()
+        except (EOFError, OSError, KeyboardInterrupt):
+            return
+        address, _, message = request.partition(b"\0")
+        pipe.send_bytes(_answer(address.decode(), message))
+
+
+def _answer(address: str, message: bytes) -> bytes:
+    from veredus.model.verdict import describe
+    from veredus.wire.messages import decode_task
+    from veredus.wire.payload import encode_value
+    from veredus.worker.context import Context, enter
+
+    try:
+        module, _, qualname = address.partition(":")
+        task: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            task = getattr(task, part)
+        job = Job(decode_task(message))
+        enter(Context(job, job.message.deadline or 0.0))
+        args, kwargs = task.codec.decode(job)
+        result = task.function(*args, **kwargs)
+        return (
+            b"none\0"
+            if result is None
+            else b"result\0" + (result if isinstance(result, bytes) else encode_value(result))
+        )
+    except BaseException as exc:
+        kind = next((name for name, error in _KINDS.items() if isinstance(exc, error)), "error")
+        text = describe(exc)
+        if kind == "error" and type(exc).__name__ not in text:
+            text = f"{type(exc).__name__}: {text}"
+        return kind.encode() + b"\0" + json.dumps(text).encode()

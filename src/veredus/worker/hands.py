@@ -1,0 +1,112 @@
+"""What this process has in hand: every attempt from dequeue until Redis has its settlement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from veredus.model.job import Job
+from veredus.model.lease import Lease
+from veredus.model.message import TaskMessage
+from veredus.model.verdict import End
+from veredus.worker.context import Context
+
+
+class Attempt:
+    """One run of one task."""
+
+    __slots__ = (
+        "context",
+        "data",
+        "deadline",
+        "ends_at",
+        "forced",
+        "lease",
+        "message",
+        "owner",
+        "queue",
+        "running",
+        "started_at",
+        "task",
+        "task_id",
+        "where",
+    )
+
+    def __init__(
+        self,
+        queue: str,
+        task_id: str,
+        owner: str,
+        data: bytes,
+        message: TaskMessage,
+        lease: Lease,
+        *,
+        started_at: float,
+        deadline: float,
+        ends_at: float,
+    ) -> None:
+        self.queue = queue
+        self.task_id = task_id
+        self.owner = owner
+        self.data = data
+        self.message = message
+        self.lease = lease
+        self.started_at = started_at
+        self.deadline = deadline
+        """Unix seconds, for people and for Asynq's tools."""
+        self.ends_at = ends_at
+        """The same instant on the monotonic clock."""
+        self.context = Context(Job(message), deadline)
+        self.task: asyncio.Task[None] | None = None
+        self.running = True
+        self.forced: End | None = None
+        """Set when the attempt was ended from outside."""
+        self.where = "loop"
+
+    def force(self, end: End) -> None:
+        """End the attempt from outside. A thread is only told; everything else is cancelled."""
+        if not self.running or (self.forced is not None and end is not End.ABORTED):
+            return
+        self.forced = end
+        self.context.cancel()
+        stoppable = self.where != "thread" or end in (End.ABORTED, End.LEASE_LOST)
+        if stoppable and self.task is not None:
+            self.task.cancel()
+
+
+class Hands:
+    """The attempts in hand. Read from the heartbeater's thread, written only on the event loop."""
+
+    def __init__(self, size: int, on_free: Callable[[], None]) -> None:
+        self._size = size
+        self._busy = 0
+        self._on_free = on_free
+        self._held: dict[tuple[str, str, str], Attempt] = {}
+
+    @property
+    def free(self) -> int:
+        return self._size - self._busy
+
+    @property
+    def busy(self) -> int:
+        return self._busy
+
+    def take(self, attempt: Attempt) -> None:
+        self._busy += 1
+        self._held[(attempt.queue, attempt.task_id, attempt.owner)] = attempt
+
+    def release(self) -> None:
+        """A handler has ended: its hand is free, though its lease is still to be kept until it is settled."""
+        self._busy -= 1
+        self._on_free()
+
+    def forget(self, attempt: Attempt) -> None:
+        """Redis has the settlement, or the task is no longer ours."""
+        self._held.pop((attempt.queue, attempt.task_id, attempt.owner), None)
+
+    def held(self) -> list[Attempt]:
+        """All attempts whose leases are to be kept: one atomic copy, safe from another thread."""
+        return list(self._held.values())
+
+    def running(self) -> list[Attempt]:
+        return [attempt for attempt in self.held() if attempt.running]

@@ -1,0 +1,45 @@
+"""Fills in the parameters that a handler declared with Depends(...), and cleans up behind them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import cache
+from typing import Any
+
+from veredus.model.depends import Dependency
+
+
+@cache
+def dependencies(function: Callable[..., Any]) -> tuple[tuple[str, Dependency], ...]:
+    """The parameters of a function that are filled in here; for most functions, none."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    return tuple((p.name, p.default) for p in parameters if isinstance(p.default, Dependency))
+
+
+async def inject(function: Callable[..., Any], stack: AsyncExitStack) -> dict[str, Any]:
+    """Values for this function's dependencies; what they opened is closed with the stack."""
+    return await _resolve(function, stack, {})
+
+
+async def _resolve(function: Callable[..., Any], stack: AsyncExitStack, made: dict[Any, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, dependency in dependencies(function):
+        provider = dependency.provider
+        if provider not in made:
+            made[provider] = await _provide(provider, stack, await _resolve(provider, stack, made))
+        values[name] = made[provider]
+    return values
+
+
+async def _provide(provider: Callable[..., Any], stack: AsyncExitStack, arguments: dict[str, Any]) -> Any:
+    if inspect.isasyncgenfunction(provider):
+        return await stack.enter_async_context(asynccontextmanager(provider)(**arguments))
+    if inspect.isgeneratorfunction(provider):
+        return stack.enter_context(contextmanager(provider)(**arguments))
+    value = provider(**arguments)
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,56 @@
+"""Which handler runs a task: exact name first, then the longest pattern; middleware around it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from veredus.client.task import Task
+from veredus.errors import ConfigError, VeredusError
+from veredus.model.job import Job
+
+AnyTask = Task[..., Any, Any]
+Run = Callable[[Job], Awaitable[Any]]
+Middleware = Callable[[Job, Run], Awaitable[Any]]
+
+
+class HandlerNotFound(VeredusError):
+    """Retried, not archived: a worker that knows the type may be deployed in a moment."""
+
+    def __init__(self, task_type: str) -> None:
+        super().__init__(f'handler not found for task "{task_type}"')
+
+
+class Mux:
+    def __init__(
+        self, tasks: Mapping[str, AnyTask], patterns: Mapping[str, AnyTask], middlewares: Sequence[Middleware]
+    ) -> None:
+        self._tasks = tasks
+        self._patterns = sorted(
+            ((pattern[:-1], task) for pattern, task in patterns.items()), key=lambda row: -len(row[0])
+        )
+        self._middlewares = tuple(middlewares)
+        for middleware in middlewares:
+            if not callable(middleware):
+                raise ConfigError("middleware", middleware, "an async function of (job, call_next)")
+
+    def find(self, task_type: str) -> AnyTask | None:
+        task = self._tasks.get(task_type)
+        if task is None:
+            for prefix, candidate in self._patterns:
+                if task_type.startswith(prefix):
+                    return candidate
+        return task
+
+    def wrap(self, run: Run) -> Run:
+        """The first middleware declared is the outermost."""
+        for middleware in reversed(self._middlewares):
+            run = _around(middleware, run)
+        return run
+
+
+def _around(middleware: Middleware, inner: Run) -> Run:
+    async def call(job: Job) -> Any:
+        return await middleware(job, inner)
+
+    return call

@@ -1,0 +1,77 @@
+"""What all roles have in common: a name, a loop with pauses, and a way to stop; and the roster that runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+
+from veredus.errors import StoreError
+from veredus.worker.complaints import Complaints
+
+logger = logging.getLogger("veredus.worker")
+
+
+class Role:
+    """One job of the worker, done again and again. `step` does it once; a test can call it directly."""
+
+    name = "role"
+
+    def __init__(self, interval: float, complaints: Complaints) -> None:
+        self.interval = interval
+        self.complaints = complaints
+        self.stopping = asyncio.Event()
+
+    async def step(self) -> None:
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                await self.step()
+                self.complaints.recovered()
+            except StoreError as exc:
+                self.complaints.error(self.name, f"{self.name} failed", exc)
+            except Exception as exc:
+                logger.exception("%s failed", self.name)
+                self.complaints.error(self.name, f"{self.name} failed", exc)
+            await self.pause(self.interval)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but not through a stop. A little apart from the other workers' beat."""
+        try:
+            async with asyncio.timeout(seconds * random.uniform(0.9, 1.1)):
+                await self.stopping.wait()
+        except TimeoutError:
+            pass
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+
+class Roster:
+    """Starts roles in order and stops them in reverse: senders stop before receivers."""
+
+    def __init__(self, roles: Sequence[Role]) -> None:
+        self._roles = roles
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self) -> None:
+        for role in self._roles:
+            self._tasks[role.name] = asyncio.create_task(role.run(), name=f"veredus-{role.name}")
+
+    async def stop(self, role: Role, patience: float = 5.0) -> None:
+        """Let the role finish its step; cancel it if that takes too long."""
+        role.stop()
+        task = self._tasks.pop(role.name, None)
+        if task is None:
+            return
+        _, unfinished = await asyncio.wait([task], timeout=patience)
+        for late in unfinished:
+            late.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def stop_all(self) -> None:
+        for role in reversed(self._roles):
+            await self.stop(role)

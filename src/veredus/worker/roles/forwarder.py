@@ -1,0 +1,92 @@
+"""Forwarder: brings what is due to pending, to the millisecond; asleep until the next due instant or a wake-up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from veredus.errors import ConnectionLost, NotReady, StoreError
+from veredus.events import Bus, Forwarded, ItemDropped
+from veredus.store.delays import Delays
+from veredus.worker.complaints import Complaints
+from veredus.worker.role import Role
+
+
+class Forwarder(Role):
+    name = "forwarder"
+
+    def __init__(
+        self,
+        delays: Delays,
+        queues: Sequence[str],
+        interval: float,
+        complaints: Complaints,
+        bus: Bus,
+        on_work: Callable[[str], None],
+    ) -> None:
+        super().__init__(interval, complaints)
+        self._delays = delays
+        self._bus = bus
+        self._on_work = on_work
+        self._wake = asyncio.Event()
+        self._look_at = dict.fromkeys(queues, 0.0)
+        """When to look at each queue next, on the monotonic clock."""
+
+    def wake(self, queue: str | None = None, due_ms: int | None = None) -> None:
+        """A new task is due earlier than what we wait for, or (without a queue) we may have missed something."""
+        for name in self._look_at if queue is None else [queue]:
+            self._look_at[name] = 0.0
+        self._wake.set()
+
+    def stop(self) -> None:
+        super().stop()
+        self._wake.set()
+
+    async def run(self) -> None:
+        while not self.stopping.is_set():
+            self._wake.clear()
+            now = time.monotonic()
+            ripe = [queue for queue, at in self._look_at.items() if at <= now]
+            if ripe:
+                await self._look(ripe)
+            wait = min(self._look_at.values()) - time.monotonic()
+            if wait > 0:
+                try:
+                    async with asyncio.timeout(wait):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+
+    async def step(self) -> None:
+        await self._look(list(self._look_at))
+
+    async def _look(self, queues: Sequence[str]) -> None:
+        # A wake-up that comes while Redis answers sets its queue's time to 0 again; `taken` notices.
+        for queue in queues:
+            self._look_at[queue] = -1.0
+        results = await self._delays.forward(queues)
+        now = time.monotonic()
+        for queue, result in zip(queues, results, strict=True):
+            if isinstance(result, StoreError):
+                self._complain(queue, result)
+                next_look = now + (0.2 if isinstance(result, ConnectionLost | NotReady) else 1.0)
+            else:
+                self.complaints.recovered()
+                next_look = now + min(self.interval, self.interval if result.wait is None else result.wait)
+                self._report(queue, result.moved, result.dropped)
+            if self._look_at[queue] < 0:
+                self._look_at[queue] = next_look
+
+    def _complain(self, queue: str, error: StoreError) -> None:
+        self.complaints.error(("forward", queue), f"cannot forward the tasks of queue {queue}", error)
+
+    def _report(self, queue: str, moved: int, dropped: list[tuple[str, str]]) -> None:
+        for task_id, reason in dropped:
+            self.complaints.say(
+                (queue, task_id), f"task {task_id} of queue {queue} cannot be forwarded and was removed: {reason}"
+            )
+            self._bus.emit(ItemDropped(queue, task_id, reason))
+        if moved:
+            self._bus.emit(Forwarded(queue, moved))
+            self._on_work(queue)

@@ -1,0 +1,30 @@
+"""Janitor: deletes completed tasks whose retention has ended, in every queue there is."""
+
+from __future__ import annotations
+
+from veredus.errors import StoreError
+from veredus.store.store import Store
+from veredus.worker.complaints import Complaints
+from veredus.worker.role import Role
+
+BATCH = 500
+
+
+class Janitor(Role):
+    name = "janitor"
+
+    def __init__(self, store: Store, interval: float, complaints: Complaints) -> None:
+        super().__init__(interval, complaints)
+        self._store = store
+
+    async def step(self) -> None:
+        queues = await self._store.queues()
+        while queues and not self.stopping.is_set():
+            results = await self._store.retention.expire(queues, BATCH)
+            full = []
+            for queue, result in zip(queues, results, strict=True):
+                if isinstance(result, StoreError):
+                    self.complaints.error(("expire", queue), f"cannot clean queue {queue}", result)
+                elif result >= BATCH:
+                    full.append(queue)
+            queues = full

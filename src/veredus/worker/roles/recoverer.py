@@ -1,0 +1,145 @@
+"""Recoverer: finds tasks whose worker has gone, in every queue there is, and walks them to the judge."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from veredus.clock import Clock
+from veredus.errors import LeaseLost, StoreError
+from veredus.events import Bus, ItemDropped, TaskRecovered
+from veredus.model.job import Job
+from veredus.model.settlement import Archive, Retry, Settlement
+from veredus.model.verdict import LEASE_EXPIRED, Action, failed_message, judge_lost_lease
+from veredus.store.leases import Claimed
+from veredus.store.store import Store
+from veredus.store.work import Work
+from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
+from veredus.worker.attempt import quarantine, retry_delay_ms
+from veredus.worker.complaints import Complaints
+from veredus.worker.config import WorkerConfig
+from veredus.worker.mux import Mux
+from veredus.worker.role import Role
+
+logger = logging.getLogger("veredus.worker")
+
+KNOWN_FOR = 10.0
+"""Seconds for which the list of all queues is remembered."""
+CLAIM_MS = 5_000
+"""How long a claimed task is ours: enough to settle it, short if we die with it."""
+STANDSTILL_MS = 2_000
+"""More than this beyond the interval since the last sweep means that somebody stood still."""
+
+
+class Recoverer(Role):
+    name = "recoverer"
+
+    def __init__(
+        self,
+        store: Store,
+        work: Work,
+        worker_id: str,
+        config: WorkerConfig,
+        mux: Mux,
+        clock: Clock,
+        complaints: Complaints,
+        bus: Bus,
+    ) -> None:
+        super().__init__(config.sweep, complaints)
+        self._store = store
+        self._work = work
+        self._worker_id = worker_id
+        self._config = config
+        self._mux = mux
+        self._clock = clock
+        self._bus = bus
+        self._sweeps = 0
+        self._since: dict[str, int] = {}
+        self._queues: list[str] = []
+        self._queues_read_at = -KNOWN_FOR
+
+    async def step(self) -> None:
+        """One sweep over all queues, also those that no live worker serves."""
+        for queue, sweep in (await self._sweep(await self._all_queues())).items():
+            if isinstance(sweep, StoreError):
+                self.complaints.error(("recover", queue), f"cannot recover the tasks of queue {queue}", sweep)
+
+    async def give_back(self, dead_worker: str) -> int:
+        """Claim what a child known to be dead still holds, before its leases run out; returns how many."""
+        claimed = 0
+        for sweep in (await self._sweep(await self._store.queues(), dead_worker=dead_worker)).values():
+            claimed += sweep if isinstance(sweep, int) else 0
+        return claimed
+
+    async def _all_queues(self) -> list[str]:
+        now = time.monotonic()
+        if now - self._queues_read_at >= KNOWN_FOR:
+            self._queues = await self._store.queues()
+            self._queues_read_at = now
+        return self._queues
+
+    async def _sweep(self, queues: Sequence[str], dead_worker: str = "") -> dict[str, int | StoreError]:
+        self._sweeps += 1
+        owner = f"{self._worker_id}:recoverer:{self._sweeps}"
+        # A young connection means that something broke: the heartbeats of the living may still be on their way.
+        trusted = {
+            queue: self._since.get(queue, 0) if self._store.leases.age(queue) >= self._config.lease else 0
+            for queue in queues
+        }
+        sweeps = await self._store.leases.recover(
+            queues,
+            owner,
+            since=trusted,
+            max_gap_ms=round(self.interval * 1100) + STANDSTILL_MS,
+            claim_ms=CLAIM_MS,
+            dead_worker=dead_worker,
+        )
+        results: dict[str, int | StoreError] = {}
+        for queue, sweep in sweeps.items():
+            if isinstance(sweep, StoreError):
+                results[queue] = sweep
+                continue
+            self._since[queue] = sweep.now_ms
+            results[queue] = len(sweep.claimed)
+            for task_id in sweep.tidied:
+                self._bus.emit(ItemDropped(queue, task_id, "not active"))
+            await self._decide(queue, owner, sweep.claimed)
+        return results
+
+    async def _decide(self, queue: str, owner: str, claimed: Sequence[Claimed]) -> None:
+        verdicts: dict[type, list[Settlement]] = {}
+        for claim in claimed:
+            settlement = self._judge(queue, owner, claim)
+            verdicts.setdefault(type(settlement), []).append(settlement)
+        for settlements in verdicts.values():
+            await self._work.settle(queue, settlements)
+
+    def _judge(self, queue: str, owner: str, claim: Claimed) -> Settlement:
+        now = self._clock.time()
+        try:
+            message = decode_task(claim.message)
+        except UndecodableMessage as exc:
+            return quarantine(queue, owner, claim.task_id, claim.message, str(exc), now)
+        message.id, message.queue = claim.task_id, queue
+        verdict = judge_lost_lease(message)
+        delay = 0
+        if verdict.action is Action.RETRY and claim.losses > 1:
+            # Due at once only the first time: a task that kills its worker would take its neighbours with it each time.
+            task = self._mux.find(message.type)
+            delay_of = (task.retry_delay if task is not None else None) or self._config.retry_delay
+            delay = retry_delay_ms(delay_of, message, LeaseLost(LEASE_EXPIRED), Job(message))
+        failed_message(message, LEASE_EXPIRED, now, counts=verdict.action is Action.RETRY)
+        logger.warning(
+            "task %s (%s) of queue %s lost its worker: %s",
+            claim.task_id,
+            message.type,
+            queue,
+            "archived, its retries are used up"
+            if verdict.action is Action.ARCHIVE
+            else f"retried in {delay / 1000:g} s",
+        )
+        self._bus.emit(TaskRecovered(message, claim.losses, verdict.action.value))
+        if verdict.action is Action.ARCHIVE:
+            return Archive(claim.task_id, owner, message.unique_key, encode_task(message))
+        return Retry(claim.task_id, owner, encode_task(message), delay, True)

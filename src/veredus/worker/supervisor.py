@@ -1,0 +1,222 @@
+"""Runs worker processes: one in the foreground, or several under a supervisor that replaces those that die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from veredus.clock import ServerClock
+from veredus.errors import ConfigError, ConnectionLost, StoreError, VeredusError
+from veredus.events import Bus
+from veredus.store.store import Store
+from veredus.store.work import Work
+from veredus.worker.complaints import Complaints
+from veredus.worker.mux import Mux
+from veredus.worker.roles.recoverer import Recoverer
+from veredus.worker.worker import EXIT_RECYCLE, Worker
+
+logger = logging.getLogger("veredus.supervisor")
+
+EXIT_CONFIG = 2
+EXIT_NO_REDIS = 3
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def run_worker(worker: Worker) -> int:
+    """One worker in this process, with signals."""
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        await worker.start()
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            for number in SIGNALS:
+                loop.add_signal_handler(number, worker.request_stop)
+            loop.add_signal_handler(signal.SIGTSTP, worker.quiet)
+        try:
+            await worker.wait()
+        finally:
+            await worker.stop()
+        return worker.exit_code
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main())
+
+
+@dataclass(slots=True)
+class _Child:
+    worker_id: str
+    started_at: float
+
+
+def run_supervised(worker: Worker) -> int:
+    """Several workers, each in a process of its own."""
+    return Supervisor(worker).run()
+
+
+class Supervisor:
+    """Forks the children, waits for them, replaces the dead and gives their tasks back at once."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._app = worker.app
+        self._config = worker.config
+        self._children: dict[int, _Child] = {}
+        self._stopping = False
+        self._failures = 0
+
+    def run(self) -> int:
+        asyncio.run(self._reach_redis())  # once, in the parent: children that cannot start would only be restarted
+        for number in (*SIGNALS, signal.SIGTSTP):
+            signal.signal(number, self._forward)
+        logger.info("supervisor %d starts %d worker processes", os.getpid(), self._config.processes)
+        for _ in range(self._config.processes):
+            self._spawn()
+        exit_code = 0
+        while self._children:
+            pid, status = os.waitpid(-1, 0)
+            child = self._children.pop(pid, None)
+            if child is not None:
+                exit_code = max(exit_code, self._ended(pid, child, os.waitstatus_to_exitcode(status)))
+        return exit_code
+
+    async def _reach_redis(self) -> None:
+        redis = self._app.open_redis("veredus-supervisor")
+        try:
+            await redis.command("PING", key="")
+        finally:
+            await redis.close()
+
+    def _forward(self, number: int, frame: Any) -> None:
+        self._stopping = self._stopping or number in SIGNALS
+        for pid in list(self._children):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _spawn(self) -> None:
+        worker_id = str(uuid.uuid4())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Signals wait until the child is on record: one that comes in between must reach it too.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _live_as_child(Worker(self._app, self._config, worker_id=worker_id, supervised=True), parent)
+        self._children[pid] = _Child(worker_id, time.monotonic())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        if self._stopping:
+            os.kill(pid, signal.SIGTERM)
+
+    def _ended(self, pid: int, child: _Child, code: int) -> int:
+        """What follows from a child's end; returns what it adds to the exit code."""
+        if code == EXIT_RECYCLE:
+            if not self._stopping:
+                self._spawn()
+            return 0
+        if code == 0:
+            return 0
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        logger.error("worker process %d ended with %s", pid, how)
+        self._give_back(child)
+        if self._stopping:
+            return 0 if code == -signal.SIGTERM else 1
+        if code == EXIT_CONFIG:
+            return code
+        self._wait_before_next(child)
+        self._spawn()
+        return 0
+
+    def _wait_before_next(self, child: _Child) -> None:
+        """A child that dies as soon as it starts is not restarted in a circle."""
+        if time.monotonic() - child.started_at > 5.0:
+            self._failures = 0
+            return
+        self._failures += 1
+        time.sleep(min(0.1 * 2**self._failures, 10.0))
+
+    def _give_back(self, child: _Child) -> None:
+        try:
+            count = asyncio.run(give_back(self._app, self._config, child.worker_id))
+        except VeredusError as exc:
+            logger.warning("its tasks will be recovered when their leases run out: %s", exc)
+        else:
+            if count:
+                logger.warning("%d tasks that it had in hand were given back", count)
+
+
+async def give_back(app: Any, config: Any, dead_worker: str) -> int:
+    """Recover what a dead worker held, without waiting for its leases to run out."""
+    store = Store(app.open_redis("veredus-supervisor"))
+    clock = ServerClock()
+    recoverer = Recoverer(
+        store,
+        Work(store.redis, dead_worker, lease_ms=config.lease_ms),
+        str(uuid.uuid4()),
+        config,
+        Mux(app.tasks, app.patterns, ()),
+        clock,
+        Complaints(),
+        Bus(),
+    )
+    total = 0
+    try:
+        before = time.time()
+        clock.observe(await store.server_time_ms() / 1000, before, time.time())
+        while (count := await recoverer.give_back(f"{dead_worker}:")) > 0:
+            total += count
+    finally:
+        await store.close()
+    return total
+
+
+def _live_as_child(worker: Worker, parent: int) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        _die_with_parent(parent)
+        for number in (*SIGNALS, signal.SIGTSTP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        code = run_worker(worker)
+    except ConfigError as exc:
+        logger.error("%s", exc)
+        code = EXIT_CONFIG
+    except (ConnectionLost, StoreError) as exc:
+        logger.error("%s", exc)
+        code = EXIT_NO_REDIS
+    except BaseException:
+        logger.exception("worker process failed")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        logging.shutdown()
+        os._exit(code)
+
+
+def _die_with_parent(parent: int) -> None:
+    """A supervisor killed with -9 must not leave workers behind that nobody supervises (Linux only)."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)

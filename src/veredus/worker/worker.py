@@ -1,0 +1,331 @@
+"""Worker: puts the roles together, starts them, and stops them without losing anything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Self
+
+from veredus.clock import ServerClock
+from veredus.errors import ConfigError, StoreError, WorkerStopped
+from veredus.events import Bus
+from veredus.model.settlement import Requeue
+from veredus.model.verdict import End
+from veredus.store.store import Store
+from veredus.store.work import Work
+from veredus.wire.presence import ServerRecord
+from veredus.worker.attempt import Workshop
+from veredus.worker.complaints import Complaints
+from veredus.worker.config import WorkerConfig
+from veredus.worker.executors.processes import ProcessPool
+from veredus.worker.executors.threads import ThreadPool
+from veredus.worker.hands import Attempt, Hands
+from veredus.worker.memory import resident_mb
+from veredus.worker.mux import Mux
+from veredus.worker.role import Role, Roster
+from veredus.worker.roles.forwarder import Forwarder
+from veredus.worker.roles.healthchecker import Healthchecker
+from veredus.worker.roles.heartbeater import Heartbeater
+from veredus.worker.roles.janitor import Janitor
+from veredus.worker.roles.processor import Processor
+from veredus.worker.roles.recoverer import Recoverer
+from veredus.worker.roles.subscriber import Subscriber
+from veredus.worker.roles.syncer import Syncer
+from veredus.worker.settlement import Settler
+
+if TYPE_CHECKING:
+    from veredus.app import App
+
+logger = logging.getLogger("veredus.worker")
+
+EXIT_RECYCLE = 75
+"""A child that wants to be replaced ends with this code."""
+EXIT_HUNG = 70
+"""A child whose event loop hangs ends itself with this code."""
+
+
+class Worker:
+    """Serves queues. `run()` blocks and handles signals; `async with worker:` runs it inside your own loop."""
+
+    def __init__(
+        self, app: App, config: WorkerConfig, *, worker_id: str | None = None, supervised: bool = False
+    ) -> None:
+        self.app = app
+        self.config = config
+        self.queues = dict(config.queues or app.served_queues())
+        self.worker_id = worker_id or str(uuid.uuid4())
+        self.bus = Bus()
+        self.exit_code = 0
+        self._supervised = supervised
+        self._status = "new"
+        self._started_at = 0.0
+        self._stop_requested: asyncio.Event | None = None
+        self._abort_requested: asyncio.Event | None = None
+
+    def run(self) -> int:
+        """Work until stopped by a signal (or, with `burst`, until the queues are empty); returns the exit code."""
+        from veredus.worker.supervisor import run_supervised, run_worker
+
+        config = self.config
+        if config.processes > 1 or config.max_tasks or config.max_memory:
+            return run_supervised(self)
+        return run_worker(self)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    # Starting.
+
+    async def start(self) -> None:
+        """Connect, open the lifespan and start the roles. Raises StoreError when Redis cannot be reached."""
+        if self._status != "new":
+            raise WorkerStopped("this worker was started before; make a new one")
+        self._stop_requested, self._abort_requested = asyncio.Event(), asyncio.Event()
+        self._clock = ServerClock()
+        redis = self.app.open_redis(f"veredus-worker-{self.worker_id[:8]}")
+        self._store = Store(redis)
+        await self._check_server()
+        self._lifespan = contextlib.AsyncExitStack()
+        if self.app.lifespan is not None:
+            self.app.state = await self._lifespan.enter_async_context(self.app.lifespan(self.app))
+        self._compose()
+        self._status = "active"
+        self._started_at = self._clock.time()
+        self._heartbeater.start()
+        if self.config.burst:
+            await self._forwarder.step()
+        self._roster.start()
+        self._watcher = asyncio.create_task(self._watch())
+        logger.info(
+            "worker %s serves %s with %d hands on %s",
+            self.worker_id[:8],
+            ", ".join(f"{queue}={weight}" for queue, weight in self.queues.items()),
+            self.config.concurrency,
+            redis.address.describe(),
+        )
+
+    def _compose(self) -> None:
+        config, store = self.config, self._store
+        complaints = Complaints()
+        self._work = Work(store.redis, self.worker_id, lease_ms=config.lease_ms)
+        self._hands = Hands(config.concurrency, lambda: self._processor.wake())
+        self._syncer = Syncer(1.0, complaints)
+        self._settler = Settler(self._work, self._hands, self.bus, self._syncer.keep)
+        self._syncer.settler = self._settler
+        self._threads = ThreadPool(config.threads)
+        self._processes = ProcessPool(config.process_pool)
+        mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
+        self._workshop = Workshop(
+            config, mux, self._hands, self._settler, self.bus, self._clock, self._threads, self._processes,
+            self.app.result_ttl,
+        )  # fmt: skip
+        self._processor = Processor(
+            self._work,
+            store.redis,
+            self.queues,
+            strict=config.strict,
+            lease=config.lease,
+            hands=self._hands,
+            workshop=self._workshop,
+            bus=self.bus,
+            complaints=complaints,
+            capacity=self._capacity,
+        )
+        self._forwarder = Forwarder(
+            store.delays, list(self.queues), config.forward_interval, complaints, self.bus, self._processor.found
+        )
+        self._recoverer = Recoverer(store, self._work, self.worker_id, config, mux, self._clock, complaints, self.bus)
+        subscriber = Subscriber(store.redis, list(self.queues), complaints, self._cancel, self._forwarder.wake)
+        roles: list[Role] = [
+            self._syncer,
+            self._recoverer,
+            subscriber,
+            Janitor(store, config.janitor_interval, complaints),
+        ]
+        if config.health_check is not None:
+            roles.append(Healthchecker(store, config.health_check, config.health_check_interval, complaints))
+        roles += [self._forwarder, self._processor]
+        self._roster = Roster(roles)
+        self._heartbeater = Heartbeater(
+            lambda: self.app.open_redis(f"veredus-heart-{self.worker_id[:8]}"),
+            config,
+            self._hands,
+            self._clock,
+            self._describe,
+            self._overrun,
+        )
+        self._pool_queues = self._queues_of_one_pool()
+
+    async def _check_server(self) -> None:
+        """Refuse what cannot work, warn of what will lose tasks."""
+        info = (await self._store.redis.command("INFO", "server", key="")).decode(errors="replace")
+        version = next((line.split(":")[1] for line in info.splitlines() if line.startswith("redis_version:")), "")
+        numbers = tuple(int(part) for part in version.strip().split(".")[:2] if part.isdigit())
+        if numbers and numbers < (6, 2):
+            raise ConfigError("redis server", version.strip(), "Redis 6.2 or newer, or Valkey")
+        try:
+            policy = await self._store.redis.command("CONFIG", "GET", "maxmemory-policy", key="")
+            if len(policy) == 2 and policy[1] != b"noeviction":
+                logger.warning("maxmemory-policy is %s: the server may evict tasks; set noeviction", policy[1].decode())
+        except StoreError:
+            pass  # not everybody may read the configuration
+
+    def _queues_of_one_pool(self) -> dict[str, ThreadPool | ProcessPool]:
+        """Queues whose tasks all run in the same pool: more than it has room for need not be taken."""
+        kinds: dict[str, set[str]] = {}
+        for task in [*self.app.tasks.values(), *self.app.patterns.values()]:
+            kinds.setdefault(task.options.queue, set()).add(task.run_in)
+        pools: dict[str, ThreadPool | ProcessPool] = {}
+        for queue, places in kinds.items():
+            if places == {"thread"}:
+                pools[queue] = self._threads
+            elif places == {"process"}:
+                pools[queue] = self._processes
+        return pools
+
+    def _capacity(self, queue: str) -> int:
+        room = self._hands.free
+        if queue in self._pool_queues:
+            room = min(room, self._pool_queues[queue].free)
+        if self.config.max_tasks:
+            room = min(room, self.config.max_tasks - self._workshop.started)
+        return room
+
+    def _describe(self) -> ServerRecord:
+        return ServerRecord(
+            host=socket.gethostname() or "unknown-host",
+            pid=os.getpid(),
+            server_id=self.worker_id,
+            concurrency=self.config.concurrency,
+            queues=self.queues,
+            strict_priority=self.config.strict,
+            status=self._status,
+            started_at=self._started_at,
+            active_worker_count=self._hands.busy,
+        )
+
+    # Running.
+
+    def request_stop(self) -> None:
+        """Finish what runs, then stop. Asked twice: give back what runs, now."""
+        assert self._stop_requested is not None
+        assert self._abort_requested is not None
+        if self._stop_requested.is_set():
+            self._abort_requested.set()
+        self._stop_requested.set()
+
+    def quiet(self) -> None:
+        """Take no new tasks, but stay alive."""
+        self._status = "stopped"
+        self._processor.stop()
+
+    async def wait(self) -> None:
+        """Until a stop is requested: by a signal, by `burst`, or by a limit."""
+        assert self._stop_requested is not None
+        await self._stop_requested.wait()
+
+    async def _watch(self) -> None:
+        """Conditions under which a worker ends by itself."""
+        config = self.config
+        while not self._stop_requested.is_set():  # type: ignore[union-attr]
+            await asyncio.sleep(0.05 if config.burst or config.max_tasks else 1.0)
+            settled = not self._hands.held() and self._settler.idle and self._syncer.idle
+            if config.burst and settled and self._processor.all_empty:
+                self.request_stop()
+            elif config.max_tasks and self._workshop.started >= config.max_tasks:
+                self._recycle(f"it has run {self._workshop.started} tasks")
+            elif config.max_memory and (used := resident_mb()) > config.max_memory:
+                self._recycle(f"it uses {used} MB")
+
+    def _recycle(self, reason: str) -> None:
+        if not self._stop_requested.is_set():  # type: ignore[union-attr]
+            logger.info("this process will be replaced: %s", reason)
+            self.exit_code = EXIT_RECYCLE
+            self.request_stop()
+
+    def _cancel(self, task_id: str) -> None:
+        """A cancel command names a bare id, whatever its queue."""
+        for attempt in self._hands.running():
+            if attempt.task_id == task_id:
+                attempt.force(End.CANCELLED)
+
+    def _overrun(self, attempt: Attempt, hung: bool) -> None:
+        """Called from the heartbeater's thread: a handler cannot be ended in any gentler way."""
+        if not self._supervised:
+            return
+        if hung:
+            logger.critical("the event loop hangs in task %s: this process ends and is replaced", attempt.task_id)
+            sys.stderr.flush()
+            os._exit(EXIT_HUNG)
+        if attempt.where == "thread":
+            loop = attempt.task.get_loop() if attempt.task is not None else None
+            if loop is not None:
+                loop.call_soon_threadsafe(self._recycle, f"task {attempt.task_id} hangs in a thread")
+
+    # Stopping.
+
+    async def stop(self) -> None:
+        """Senders stop before receivers; running handlers get their time; the rest is given back; nothing earned is
+        lost."""
+        if self._status in ("new", "closed"):
+            return
+        assert self._stop_requested is not None
+        self._stop_requested.set()
+        self._watcher.cancel()
+        self._status = "stopped"
+        await self._roster.stop(self._forwarder)
+        await self._roster.stop(self._processor)
+        await self._finish_running(self.config.shutdown_timeout)
+        await self._give_back_running()
+        await self._settler.drain()
+        await self._roster.stop_all()
+        await self._settler.drain()
+        self._status = "closed"
+        await self._heartbeater.stop()
+        self._threads.close()
+        self._processes.close()
+        try:
+            await self._lifespan.aclose()
+        except Exception:
+            logger.exception("lifespan failed to close")
+        await self._store.close()
+
+    async def _finish_running(self, seconds: float) -> None:
+        tasks = self._running_tasks()
+        if not tasks:
+            return
+        assert self._abort_requested is not None
+        logger.info("stopping: %d running tasks have up to %g s to finish", len(tasks), seconds)
+        abort = asyncio.create_task(self._abort_requested.wait())
+        ends = time.monotonic() + seconds
+        while tasks and not abort.done() and (left := ends - time.monotonic()) > 0:
+            await asyncio.wait([*tasks, abort], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            tasks = self._running_tasks()
+        abort.cancel()
+
+    async def _give_back_running(self) -> None:
+        running = self._hands.running()
+        if not running:
+            return
+        logger.warning("giving back %d tasks that did not finish in time", len(running))
+        for attempt in running:
+            attempt.force(End.ABORTED)
+        tasks = self._running_tasks()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+        # Handlers that ignore being cancelled: their tasks go back all the same, and what they do later is void.
+        for attempt in self._hands.running():
+            self._settler.settle(attempt.queue, Requeue(attempt.task_id, attempt.owner), attempt)
+
+    def _running_tasks(self) -> list[asyncio.Task[Any]]:
+        return [attempt.task for attempt in self._hands.held() if attempt.task is not None and not attempt.task.done()]

@@ -1,0 +1,92 @@
+"""Fixtures for all tests: real servers, an independent client and the store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+import redis.asyncio
+
+from tests.support import servers
+from tests.support.servers import RealServer
+from veredus.store.store import Store, connect
+
+
+def pytest_report_header() -> list[str]:
+    lines = []
+    for product in servers.PRODUCTS:
+        try:
+            lines.append(f"{product}: {servers.binary(product)}")
+        except servers.NoBinary as exc:
+            lines.append(f"WARNING: {exc}")
+    return lines
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Callable[[str], RealServer]]:
+    """One server per product and test process, started when first asked for."""
+    started: dict[str, RealServer] = {}
+
+    def get(product: str) -> RealServer:
+        try:
+            if product not in started:
+                started[product] = RealServer(product)
+        except servers.NoBinary as exc:
+            pytest.skip(str(exc))
+        started[product].flush()
+        return started[product]
+
+    yield get
+    for one in started.values():
+        one.close()
+
+
+@pytest.fixture(params=servers.PRODUCTS)
+def server(request: pytest.FixtureRequest, running: Callable[[str], RealServer]) -> RealServer:
+    """An empty server, once Valkey and once Redis 6.2 (see servers.VALKEY_ONLY)."""
+    return running(request.param)
+
+
+@pytest.fixture
+def valkey_server(running: Callable[[str], RealServer]) -> RealServer:
+    """An empty Valkey."""
+    return running("valkey")
+
+
+@pytest.fixture
+def new_server() -> Iterator[Callable[..., RealServer]]:
+    """Starts servers of the test's own, which it may kill, freeze and configure."""
+    started: list[RealServer] = []
+
+    def start(*options: str, product: str = "valkey", **more: object) -> RealServer:
+        try:
+            started.append(RealServer(product, *options, **more))
+        except servers.NoBinary as exc:
+            pytest.skip(str(exc))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def url(server: RealServer) -> str:
+    """The URL of an empty server."""
+    return server.url
+
+
+@pytest.fixture
+async def redis_client(server: RealServer) -> AsyncIterator[redis.asyncio.Redis]:
+    """An independent client of the same server, as an oracle; it answers in bytes."""
+    client = redis.asyncio.Redis(unix_socket_path=server.socket, decode_responses=False)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """The store under test over the same server."""
+    store = Store(connect(url))
+    yield store
+    await store.close()

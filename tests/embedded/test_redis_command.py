@@ -1,0 +1,113 @@
+"""`veredus redis`: in the foreground, status and stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from veredus import embedded
+from veredus.cli.redis import redis_group
+from veredus.embedded.probe import Probe
+from veredus.errors import EmbeddedError
+
+from .conftest import eventually, is_alive, kill
+
+
+@pytest.fixture
+def foreground(data: Path) -> Iterator[subprocess.Popen[str]]:
+    code = "from veredus.cli.redis import redis_group; redis_group()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--data", str(data)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    yield process
+    if process.poll() is None:
+        process.terminate()
+    process.communicate(timeout=30)
+
+
+def running(data: Path) -> embedded.Server:
+    eventually(lambda: embedded.status(data))
+    server = embedded.ensure(data)  # waits until it answers
+    assert server is not None
+    return server
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_foreground_runs_until_a_signal(data: Path, foreground: subprocess.Popen[str], number: int) -> None:
+    server = running(data)
+    assert not (data / "keeper.log").exists(), "whoever runs it in the foreground is its keeper"
+    with Probe(server.socket) as probe:
+        assert probe.ask("PING") == "PONG"
+    foreground.send_signal(number)
+    output, _ = foreground.communicate(timeout=30)
+    assert foreground.returncode == 0
+    assert not is_alive(server.pid)
+    lines = output.splitlines()
+    assert lines[0].startswith(f"{server.product} {server.version} (")
+    assert lines[1] == f"data in {data}"
+    assert f"  export VEREDUS_REDIS_URL={server.url}" in lines
+    assert any("Ready to accept connections" in line for line in lines), "the server's own log"
+
+
+def test_foreground_refuses_a_second_one(data: Path, foreground: subprocess.Popen[str]) -> None:
+    server = running(data)
+    with pytest.raises(EmbeddedError, match=rf"already running: .*\(pid {server.pid}\)"):
+        embedded.run_foreground(data)
+    result = CliRunner().invoke(redis_group, ["--data", str(data)])
+    assert isinstance(result.exception, EmbeddedError)
+
+
+def test_stop_ends_the_foreground_one(data: Path, foreground: subprocess.Popen[str]) -> None:
+    running(data)
+    result = CliRunner().invoke(redis_group, ["--data", str(data), "stop"])
+    assert result.exit_code == 0
+    assert foreground.wait(timeout=30) == 0
+
+
+def test_foreground_killed_with_9_leaves_a_server_that_is_adopted(
+    data: Path, foreground: subprocess.Popen[str]
+) -> None:
+    server = running(data)
+    os.kill(foreground.pid, signal.SIGKILL)
+    foreground.wait(timeout=30)
+    assert embedded.ensure(data, linger=0.3) == server
+    eventually(lambda: not is_alive(server.pid))
+
+
+def test_foreground_server_killed_with_9(data: Path, foreground: subprocess.Popen[str]) -> None:
+    kill(running(data).pid)
+    assert foreground.wait(timeout=30) == 128 + signal.SIGKILL
+
+
+def test_status_and_stop(data: Path) -> None:
+    runner, folder = CliRunner(), ["--data", str(data)]
+    result = runner.invoke(redis_group, [*folder, "status"])
+    assert (result.exit_code, result.output) == (1, f"no embedded server is running in {data}\n")
+    result = runner.invoke(redis_group, [*folder, "status", "--json"])
+    assert (result.exit_code, json.loads(result.output)) == (1, {"running": False, "data": str(data)})
+
+    server = embedded.ensure(data)
+    result = runner.invoke(redis_group, [*folder, "status"])
+    assert (result.exit_code, result.output) == (0, f"{server.describe()}\n{server.url}\n")
+    result = runner.invoke(redis_group, [*folder, "status", "--json"])
+    assert result.exit_code == 0
+    facts = json.loads(result.output)
+    assert facts["running"] is True
+    assert (facts["pid"], facts["url"], facts["data"]) == (server.pid, server.url, str(data))
+
+    result = runner.invoke(redis_group, [*folder, "stop"])
+    assert (result.exit_code, result.output) == (0, f"stopped: {server.describe()}\n")
+    result = runner.invoke(redis_group, [*folder, "stop"])
+    assert (result.exit_code, result.output) == (0, f"no embedded server is running in {data}\n")
+
+
+def test_help_has_examples() -> None:
+    assert "veredus redis status" in CliRunner().invoke(redis_group, ["--help"]).output

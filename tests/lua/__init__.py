@@ -1,0 +1,1 @@
+"""One file per script, on both servers, with the whole keyspace compared before and after."""

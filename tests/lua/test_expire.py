@@ -1,0 +1,53 @@
+"""expire: completed tasks go when their retention ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.queue import NOW, Queue
+from veredus.errors import CommandRefused
+
+
+async def keep(q: Queue, **retentions: int) -> None:
+    await q.activate(*retentions)
+    rows = [(task_id, "w:1", "", b"", seconds, 1, b"r") for task_id, seconds in retentions.items()]
+    assert await q.complete(*rows) == []
+
+
+async def test_exactly_what_has_ended_goes(q: Queue) -> None:
+    await keep(q, a=1, b=2)
+    before = await q.everything()
+    assert await q.expire(now=NOW // 1000 * 1000 + 999) == 0
+    assert await q.everything() == before
+    assert await q.expire(now=NOW // 1000 * 1000 + 1000) == 1
+    assert await q.scores("completed") == {"b": NOW // 1000 + 2}
+    assert await q.client.exists(q.task("a")) == 0
+    assert (await q.fields("b"))["result"] == "r"
+
+
+async def test_the_limit_bounds_a_call_and_the_oldest_go_first(q: Queue) -> None:
+    await keep(q, c=3, a=1, b=2)
+    assert await q.expire(limit=2, now=NOW + 10_000) == 2
+    assert list(await q.scores("completed")) == ["c"]
+    assert await q.expire(limit=2, now=NOW + 10_000) == 1
+    assert await q.expire(limit=2, now=NOW + 10_000) == 0
+
+
+async def test_damaged_tasks_go_too(q: Queue) -> None:
+    await keep(q, a=1, b=1, c=1)
+    await q.client.delete(q.task("a"), q.task("b"))
+    await q.client.set(q.task("b"), "x")
+    assert await q.expire(now=NOW + 10_000) == 3
+    assert not [name for name in await q.everything() if name.startswith(q.prefix)]
+
+
+async def test_a_set_of_a_wrong_type_stops_it(q: Queue) -> None:
+    await q.client.set(q.key("completed"), "x")
+    with pytest.raises(CommandRefused, match="WRONGTYPE"):
+        await q.expire()
+
+
+async def test_many_thousands_in_one_call(q: Queue) -> None:
+    await keep(q, **{f"t{i}": 1 for i in range(9000)})
+    assert await q.expire(limit=9000, now=NOW + 10_000) == 9000
+    assert await q.client.zcard(q.key("completed")) == 0

@@ -1,0 +1,151 @@
+"""retry: out of active and lease, the message stored, due again: all four or none, and a wake-up like schedule's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.fences import FENCES, Fence
+from tests.support.keyspace import Key
+from tests.support.queue import DAY, NOW, Queue, differences
+from veredus.errors import CommandRefused
+
+LOCK = "asynq:{q}:unique:t:1"
+
+
+async def test_a_batch_has_all_its_effects(q: Queue) -> None:
+    await q.activate("a", "b")
+    before = await q.everything()
+    assert await q.retry(("a", "w:1", b"A2", 1500, 1), ("b", "w:1", b"B2", 0, 0)) == []
+    assert differences(before, await q.everything()) == {
+        q.key("active"): None,
+        q.key("lease"): None,
+        q.key("retry"): Key("zset", {"a": "4000000002", "b": "4000000001"}, "none"),
+        q.key("due"): Key("zset", {"a": str(NOW + 1500), "b": str(NOW)}, "none"),
+        q.task("a"): Key("hash", {"msg": "A2", "state": "retry"}, "none"),
+        q.task("b"): Key("hash", {"msg": "B2", "state": "retry"}, "none"),
+        q.key("processed"): Key("string", "1", "none"),
+        q.key("failed"): Key("string", "1", "none"),
+        q.key(f"processed:{DAY}"): Key("string", "1", "days"),
+        q.key(f"failed:{DAY}"): Key("string", "1", "days"),
+    }
+
+
+async def test_the_lock_and_fields_that_others_wrote_stay(q: Queue) -> None:
+    await q.enqueue(("a", b"", LOCK, 60, "+9000"))
+    await q.dequeue()
+    await q.client.hset(q.task("a"), mapping={"result": "r", "group": "g"})
+    await q.retry("a")
+    assert await q.client.get(LOCK) == b"a"
+    assert await q.fields("a") == {
+        "msg": "new",
+        "state": "retry",
+        "unique_key": LOCK,
+        "expires_at": str(NOW + 9000),
+        "result": "r",
+        "group": "g",
+    }
+
+
+@FENCES
+async def test_what_is_not_the_workers_own_stays_untouched_and_wakes_nobody(q: Queue, fence: Fence) -> None:
+    await q.activate("a")
+    owner = await fence(q)
+    before = await q.everything()
+    async with q.wakeups() as heard:
+        assert await q.retry(("a", owner)) == [1]
+    assert await q.everything() == before
+    assert heard == []
+
+
+@FENCES
+async def test_the_rest_of_the_batch_is_settled(q: Queue, fence: Fence) -> None:
+    await q.activate("a")
+    owner = await fence(q)
+    await q.activate("b", owner="z:1")
+    before = await q.everything()
+    assert await q.retry(("a", owner), ("b", "z:1"), ("b", "z:1")) == [1, 3]
+    changed = differences(before, await q.everything())
+    assert changed[q.key("due")] == Key("zset", {"b": str(NOW + 1500)}, "none")
+    assert changed[q.key("failed")] == Key("string", "1", "none")
+    assert q.task("a") not in changed
+
+
+@pytest.mark.parametrize("name", ["active", "lease", "retry", "due"])
+async def test_a_container_of_a_wrong_type_stops_it_before_the_first_write(q: Queue, name: str) -> None:
+    await q.activate("a", "b")
+    await q.client.delete(q.key(name))
+    await q.client.set(q.key(name), "x")
+    before = await q.everything()
+    async with q.wakeups() as heard:
+        with pytest.raises(CommandRefused, match="WRONGTYPE"):
+            await q.retry("a", "b")
+    assert await q.everything() == before
+    assert heard == []
+
+
+async def test_damaged_counts_fail_no_settlement(q: Queue) -> None:
+    await q.activate("a")
+    for name in ("processed", "failed", f"processed:{DAY}", f"failed:{DAY}"):
+        await q.client.rpush(q.key(name), "x")
+    assert await q.retry("a") == []
+    assert await q.scores("due") == {"a": NOW + 1500}
+
+
+async def test_both_lifetime_counts_start_again_with_the_count_of_runs(q: Queue) -> None:
+    await q.activate("a")
+    await q.client.set(q.key("processed"), 2**63 - 512)
+    await q.client.set(q.key("failed"), 77)
+    await q.retry("a")
+    assert await q.client.mget(q.key("processed"), q.key("failed")) == [b"1", b"1"]
+
+
+async def test_it_wakes_when_nothing_was_waiting(q: Queue) -> None:
+    await q.activate("a")
+    async with q.wakeups() as heard:
+        await q.retry(("a", "w:1", b"", 1000, 1))
+    assert heard == [str(NOW + 1000)]
+
+
+async def test_it_wakes_for_an_earlier_one_and_not_for_later_ones(q: Queue) -> None:
+    await q.activate(*"abcd")
+    await q.schedule(("s", "+5000"))
+    async with q.wakeups() as heard:
+        await q.retry(("a", "w:1", b"", 5000, 1))
+        await q.retry(("b", "w:1", b"", 5001, 1))
+        await q.retry(("c", "w:1", b"", 4999, 1))
+        await q.retry(("d", "w:1", b"", 4999, 1))
+    assert heard == [str(NOW + 4999)]
+
+
+async def test_it_wakes_when_something_is_overdue(q: Queue) -> None:
+    await q.activate("a", "b")
+    await q.schedule(("s", "+100"))
+    async with q.wakeups() as heard:
+        await q.retry(("a", "w:1", b"", 9000, 1), now=NOW + 99)
+        await q.retry(("b", "w:1", b"", 9000, 1), now=NOW + 100)
+    assert heard == [str(NOW + 9100)]
+
+
+@pytest.mark.parametrize("name", ["scheduled", "retry"])
+async def test_what_go_put_there_counts_as_waiting(q: Queue, name: str) -> None:
+    await q.activate("a", "b")
+    await q.client.zadd(q.key(name), {"go": NOW // 1000 + 10})
+    async with q.wakeups() as heard:
+        await q.retry(("a", "w:1", b"", 20_000, 1))
+        await q.retry(("b", "w:1", b"", 5000, 1))
+    assert heard == [str(NOW + 5000)]
+
+
+async def test_a_batch_wakes_once_for_its_earliest(q: Queue) -> None:
+    await q.activate(*"abc")
+    async with q.wakeups() as heard:
+        await q.retry(("a", "w:1", b"", 300, 1), ("b", "w:1", b"", 100, 0), ("c", "w:1", b"", 200, 1))
+    assert heard == [str(NOW + 100)]
+
+
+async def test_the_delay_counts_from_the_servers_clock_and_never_comes_early(q: Queue) -> None:
+    await q.enqueue("a", now=None)
+    await q.dequeue(now=None)
+    seconds, micros = await q.client.time()
+    assert await q.retry(("a", "w:1", b"", 500, 1), now=None) == []
+    assert (await q.scores("due"))["a"] >= (seconds * 10**6 + micros) / 1000 + 500

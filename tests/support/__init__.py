@@ -1,0 +1,1 @@
+"""Helpers that the tests share: real servers, the whole keyspace, the invariant."""

