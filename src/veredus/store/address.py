@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from veredus.errors import ConfigError
 
@@ -74,10 +74,15 @@ class Address:
 
 def parse_url(url: str) -> Address:
     """Raises ConfigError that names the field `redis url`; passwords never stand in the error text."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError("redis url", _masked(url), f"a URL such as {_FORMS}") from None
     if parts.scheme not in _SCHEMES:
         raise ConfigError("redis url", _masked(url), f"a URL such as {_FORMS}")
     kind, secure = _SCHEMES[parts.scheme]
+    if kind != "unix" and _is_cut_short(parts):
+        raise ConfigError("redis url", _masked(url), "a password with / ? and # written as %2F %3F and %23")
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     for name in query:
         if name not in _QUERY:
@@ -92,11 +97,16 @@ def parse_url(url: str) -> Address:
         "tls": _tls(query) if secure else None,
     }
     if kind == "unix":
+        if not location + path:
+            raise ConfigError("redis url", "no path", f"a URL such as {_FORMS}")
         return Address(kind=kind, path=location + path, db=_db(query.get("db", "0")), **common)  # type: ignore[arg-type]
     hosts = _hosts(location, 26379 if kind == "sentinel" else 6379)
     segments = [segment for segment in path.split("/") if segment]
     if kind == "sentinel":
-        return _sentinel(parts.scheme, hosts, segments, query, common)
+        # Asynq's URI gives the sentinels' password there, not the master's.
+        if parts.scheme == "redis-sentinel" and "sentinel_password" not in query:
+            query["sentinel_password"], common["password"] = password, query.get("password", "")
+        return _sentinel(hosts, segments, query, common)
     db = query.get("db", segments[0] if segments else "0")
     if kind == "cluster" and _db(db):
         raise ConfigError("redis url", f"db {db}", "no database number: a cluster has only database 0")
@@ -104,7 +114,6 @@ def parse_url(url: str) -> Address:
 
 
 def _sentinel(
-    scheme: str,
     hosts: tuple[tuple[str, int], ...],
     segments: list[str],
     query: dict[str, str],
@@ -116,10 +125,6 @@ def _sentinel(
         master = segments.pop(0)
     if not master:
         raise ConfigError("redis url", "no master name", "redis+sentinel://host1,host2/<master>/<db>")
-    sentinel_password = query.get("sentinel_password", "")
-    if scheme == "redis-sentinel" and "sentinel_password" not in query:
-        # Asynq's URI gives the sentinels' password there, not the master's.
-        sentinel_password, common["password"] = str(common["password"]), query.get("password", "")
     db = query.get("db", segments[0] if segments else "0")
     return Address(
         kind="sentinel",
@@ -127,7 +132,7 @@ def _sentinel(
         db=_db(db),
         master=master,
         sentinel_username=query.get("sentinel_username", ""),
-        sentinel_password=sentinel_password,
+        sentinel_password=query.get("sentinel_password", ""),
         **common,  # type: ignore[arg-type]
     )
 
@@ -168,8 +173,19 @@ def _tls(query: dict[str, str]) -> ssl.SSLContext:
     return context
 
 
+def _is_cut_short(parts: SplitResult) -> bool:
+    """Whether a character of the password ended the host part too early: the rest would pass for a port or a path."""
+    if "@" in parts.netloc:
+        return False
+    return "@" in parts.path or "@" in parts.fragment or "@" in parts.query.partition("=")[0]
+
+
 def _masked(url: str) -> str:
     scheme, separator, rest = url.partition("://")
-    if "@" in rest:
+    if not separator:
+        scheme, rest = "", url
+    if "password" in rest.lower():
+        rest = "***"
+    elif "@" in rest:
         rest = "***@" + rest.rpartition("@")[2]
     return scheme + separator + rest

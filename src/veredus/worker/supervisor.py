@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -22,6 +21,7 @@ from veredus.store.store import Store
 from veredus.store.work import Work
 from veredus.worker.complaints import Complaints
 from veredus.worker.mux import Mux
+from veredus.worker.parentage import end_with_parent
 from veredus.worker.roles.recoverer import Recoverer
 from veredus.worker.worker import EXIT_RECYCLE, Worker
 
@@ -192,7 +192,7 @@ def _live_as_child(worker: Worker, parent: int) -> None:
     """Never returns."""
     code = 1
     try:
-        _die_with_parent(parent)
+        end_with_parent(parent, signal.SIGTERM)
         for number in (*SIGNALS, signal.SIGTSTP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -210,13 +210,3 @@ def _live_as_child(worker: Worker, parent: int) -> None:
         sys.stderr.flush()
         logging.shutdown()
         os._exit(code)
-
-
-def _die_with_parent(parent: int) -> None:
-    """A supervisor killed with -9 must not leave workers behind that nobody supervises (Linux only)."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)

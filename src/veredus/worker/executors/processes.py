@@ -6,8 +6,11 @@ import asyncio
 import importlib
 import json
 import multiprocessing
+import os
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -15,6 +18,8 @@ from typing import Any
 
 from veredus.errors import PayloadError, RevokeTask, SkipRetry, VeredusError
 from veredus.model.job import Job
+from veredus.worker.injection import inject
+from veredus.worker.parentage import end_with_parent
 
 _KINDS: dict[str, type[BaseException]] = {"skip": SkipRetry, "revoke": RevokeTask, "payload": PayloadError}
 
@@ -69,7 +74,7 @@ class ProcessPool:
 class _Child:
     def __init__(self, context: Any) -> None:
         self._pipe, far_end = context.Pipe()
-        self._process: BaseProcess = context.Process(target=_serve, args=(far_end,), daemon=True)
+        self._process: BaseProcess = context.Process(target=_serve, args=(far_end, os.getpid()), daemon=True)
         self._process.start()
         far_end.close()
 
@@ -116,17 +121,24 @@ def _module_of(function: Callable[..., Any]) -> str:
     return "__mp_main__"
 
 
-def _serve(pipe: Connection) -> None:
-    """The child's life: one task after the other, until the parent closes the pipe."""
+def _serve(pipe: Connection, parent: int) -> None:
+    """The child's life: one task after the other, until the parent closes the pipe or dies."""
+    end_with_parent(parent, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides what it means
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     while True:
         try:
             request = pipe.recv_bytes()
-        except (EOFError, OSError, KeyboardInterrupt):
+            address, _, message = request.partition(b"\0")
+            pipe.send_bytes(_answer(address.decode(), message))
+        except (EOFError, OSError):
             return
-        address, _, message = request.partition(b"\0")
-        pipe.send_bytes(_answer(address.decode(), message))
+
+
+async def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async with AsyncExitStack() as stack:
+        return function(*args, **kwargs, **await inject(function, stack))
 
 
 def _answer(address: str, message: bytes) -> bytes:
@@ -143,7 +155,7 @@ def _answer(address: str, message: bytes) -> bytes:
         job = Job(decode_task(message))
         enter(Context(job, job.message.deadline or 0.0))
         args, kwargs = task.codec.decode(job)
-        result = task.function(*args, **kwargs)
+        result = asyncio.run(_call(task.function, args, kwargs))
         return (
             b"none\0"
             if result is None
