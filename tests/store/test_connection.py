@@ -1,0 +1,255 @@
+"""One shared connection: replies find their callers, whatever is cancelled, killed or frozen meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from tests.support.queue import Queue
+from tests.support.servers import VALKEY_ONLY, RealServer
+from veredus.errors import AuthError, CommandRefused, ConnectionLost, NotReady
+from veredus.store.redis import Redis
+from veredus.store.store import Store, connect
+
+NewServer = Callable[..., RealServer]
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Callable[..., Redis]]:
+    """Connects, and closes everything at the end."""
+    made: list[Redis] = []
+
+    def open_(url: str, **options: Any) -> Redis:
+        made.append(connect(url, **options))
+        return made[-1]
+
+    yield open_
+    for redis in made:
+        await redis.close()
+
+
+async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+async def blocked(client: Any) -> bool:
+    return (await client.info("clients"))["blocked_clients"] == 1
+
+
+async def test_concurrent_calls_get_their_own_replies_in_order(store: Store) -> None:
+    replies = await asyncio.gather(*[store.redis.command("ECHO", f"{i}", key="") for i in range(1000)])
+    assert replies == [str(i).encode() for i in range(1000)]
+    assert await asyncio.gather(*[store.redis.command("INCR", "n", key="n") for _ in range(500)]) == [*range(1, 501)]
+
+
+async def test_an_error_reply_reaches_its_caller_alone(store: Store) -> None:
+    await store.redis.command("SET", "s", "x", key="s")
+    calls = [store.redis.command(*(("LLEN", "s") if i % 3 else ("GET", "s")), key="s") for i in range(30)]
+    replies = await asyncio.gather(*calls, return_exceptions=True)
+    for i, reply in enumerate(replies):
+        assert isinstance(reply, CommandRefused) if i % 3 else reply == b"x"
+
+
+async def test_concurrent_calls_share_one_connection(url: str, redis_client: Any, opened: Any) -> None:
+    redis = opened(url, name="shared")
+    await asyncio.gather(*[redis.command("PING", key="") for _ in range(50)])
+    assert [client["name"] for client in await redis_client.client_list()].count("shared") == 1
+    assert redis.age("") > 0
+
+
+async def test_cancelled_callers_do_not_shift_the_replies_of_others(store: Store, redis_client: Any) -> None:
+    blocking = asyncio.ensure_future(store.redis.command("BLPOP", "wait", 5, key="wait"))
+    calls = [asyncio.ensure_future(store.redis.command("ECHO", f"{i}", key="")) for i in range(200)]
+    await until(lambda: blocked(redis_client))
+    for i in range(0, 200, 3):
+        calls[i].cancel()
+    blocking.cancel()
+    await redis_client.rpush("wait", "now")
+    for i, call in enumerate(calls):
+        if i % 3:
+            assert await call == str(i).encode()
+    assert await store.redis.command("ECHO", "after", key="") == b"after"
+
+
+async def test_a_caller_cancelled_while_connecting_does_not_take_the_connection_with_it(store: Store) -> None:
+    first = asyncio.ensure_future(store.redis.command("PING", key=""))
+    second = asyncio.ensure_future(store.redis.command("PING", key=""))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == b"PONG"
+
+
+async def test_big_values_both_ways(store: Store) -> None:
+    big = bytes(range(256)) * 20_000
+    replies = await asyncio.gather(*[store.redis.command("ECHO", big, key="") for _ in range(3)])
+    assert replies == [big] * 3
+
+
+async def test_killed_in_the_middle_every_waiting_call_fails_and_the_next_reconnects(
+    new_server: NewServer, opened: Any
+) -> None:
+    server = new_server()
+    redis = opened(server.url)
+    await redis.command("PING", key="")
+    calls = [asyncio.ensure_future(redis.command("BLPOP", "x", 30, key="x"))]
+    calls += [asyncio.ensure_future(redis.command("PING", key="")) for _ in range(10)]
+    await until(lambda: asyncio.to_thread(lambda: server.client().info("clients")["blocked_clients"] == 1))
+    server.kill()
+    replies = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 5)
+    assert {type(reply) for reply in replies} == {ConnectionLost}
+    assert redis.age("") == 0
+    with pytest.raises(ConnectionLost, match="cannot connect"):
+        await redis.command("PING", key="")
+    server.start()
+    assert await redis.command("PING", key="") == b"PONG"
+
+
+async def test_a_server_that_stops_answering_is_given_up_after_the_timeout(new_server: NewServer, opened: Any) -> None:
+    server = new_server()
+    redis = opened(server.url, timeout=0.4)
+    await redis.command("PING", key="")
+    server.freeze()
+    begin = time.monotonic()
+    with pytest.raises(ConnectionLost, match="did not answer in time"):
+        await redis.command("PING", key="")
+    assert 0.35 < time.monotonic() - begin < 3
+    with pytest.raises(ConnectionLost):
+        await redis.command("PING", key="")
+    server.thaw()
+    assert await redis.command("PING", key="") == b"PONG"
+
+
+async def test_a_slow_call_between_quick_ones_is_still_found(url: str, opened: Any) -> None:
+    redis = opened(url, timeout=0.4)
+    for _ in range(3):
+        await redis.command("PING", key="")
+        await asyncio.sleep(0.15)
+    with pytest.raises(ConnectionLost, match="did not answer in time"):
+        await redis.command("BLPOP", "never", 30, key="never")
+
+
+async def test_a_call_that_may_block_has_a_time_of_its_own(url: str, opened: Any) -> None:
+    connection = await opened(url, timeout=0.2).open("k")
+    assert await connection.call("BLPOP", "k", 0.5, timeout=5) is None
+    connection.close()
+
+
+async def test_nobody_listens(opened: Any) -> None:
+    with pytest.raises(ConnectionLost, match=r"cannot connect to /nowhere/x\.sock"):
+        await opened("unix:///nowhere/x.sock").command("PING", key="")
+    with pytest.raises(ConnectionLost, match=r"cannot connect to 127\.0\.0\.1:1:"):
+        await opened("redis://127.0.0.1:1").command("PING", key="")
+
+
+async def test_something_that_is_not_redis(opened: Any) -> None:
+    async def speak_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    http = await asyncio.start_server(speak_http, "127.0.0.1", 0)
+    port = http.sockets[0].getsockname()[1]
+    with pytest.raises(ConnectionLost, match="something that is not Redis"):
+        await opened(f"redis://127.0.0.1:{port}", timeout=2).command("PING", key="")
+    http.close()
+
+
+async def test_scripts_come_back_after_the_server_forgot_them(store: Store, redis_client: Any) -> None:
+    q = Queue(store.redis, redis_client)
+    await q.enqueue("a")
+    await redis_client.script_flush()
+    await q.enqueue("b")
+    assert await q.pending() == ["a", "b"]
+    stats = await redis_client.info("commandstats")
+    assert stats["cmdstat_eval"]["calls"] == 2
+    await q.enqueue("c")
+    assert (await redis_client.info("commandstats"))["cmdstat_eval"]["calls"] == 2
+
+
+async def test_many_first_calls_of_a_script_at_once(store: Store, redis_client: Any) -> None:
+    q = Queue(store.redis, redis_client)
+    await asyncio.gather(*[q.enqueue(f"t{i}") for i in range(50)])
+    assert len(await q.pending()) == 50
+
+
+@pytest.mark.parametrize(
+    ("userinfo", "accepted"), [("", False), (":wrong@", False), (":right@", True), ("default:right@", True)]
+)
+async def test_passwords(new_server: NewServer, opened: Any, userinfo: str, accepted: bool) -> None:
+    server = new_server("--requirepass", "right")
+    redis = opened(f"unix://{userinfo}{server.socket}")
+    if accepted:
+        assert await redis.command("PING", key="") == b"PONG"
+        return
+    for _ in range(2):
+        with pytest.raises(AuthError) as caught:
+            await redis.command("PING", key="")
+        assert "wrong" not in str(caught.value).replace("WRONGPASS", "").replace("wrong number", "")
+
+
+async def test_a_password_where_none_is_set(server: RealServer, opened: Any) -> None:
+    with pytest.raises(AuthError):
+        await opened(f"unix://:needless@{server.socket}").command("PING", key="")
+
+
+async def test_a_user_without_a_right(server: RealServer, redis_client: Any, opened: Any) -> None:
+    await redis_client.acl_setuser("clerk", enabled=True, passwords=["+pw"], keys=["*"], commands=["+ping"], reset=True)
+    redis = opened(f"unix://clerk:pw@{server.socket}")
+    assert await redis.command("PING", key="") == b"PONG"
+    with pytest.raises(AuthError, match="NOPERM"):
+        await redis.command("SET", "a", "b", key="a")
+    await redis_client.acl_deluser("clerk")
+
+
+async def test_the_database_of_the_url(server: RealServer, redis_client: Any, opened: Any) -> None:
+    await opened(f"{server.url}?db=3").command("SET", "a", "three", key="a")
+    assert await redis_client.get("a") is None
+    await redis_client.select(3)
+    assert await redis_client.get("a") == b"three"
+    await redis_client.select(0)
+    with pytest.raises(CommandRefused):
+        await opened(f"{server.url}?db=999").command("PING", key="")
+
+
+async def test_a_tcp_port(new_server: NewServer, opened: Any) -> None:
+    from tests.support.servers import free_port
+
+    server = new_server(port=free_port())
+    assert await opened(server.url).command("PING", key="") == b"PONG"
+
+
+async def test_a_read_only_replica_is_dropped_so_that_the_next_call_looks_anew(
+    new_server: NewServer, opened: Any
+) -> None:
+    server = new_server("--replicaof", "127.0.0.1", "1")
+    redis = opened(server.url)
+    q = Queue(redis, None)
+    for _ in range(2):
+        with pytest.raises(NotReady, match="READONLY"):
+            await q.enqueue("a")
+    assert redis.age("") == 0
+    server.client().replicaof("no", "one")
+    assert await q.enqueue("a") == [1]
+
+
+async def test_closing_tells_those_who_wait(url: str, redis_client: Any) -> None:
+    redis = connect(url)
+    call = asyncio.ensure_future(redis.command("BLPOP", "x", 30, key="x"))
+    await until(lambda: blocked(redis_client))
+    await redis.close()
+    with pytest.raises(ConnectionLost, match="was closed"):
+        await call
+
+
+@VALKEY_ONLY
+async def test_each_of_several_scripts_gets_its_reply_or_its_error(store: Store, redis_client: Any) -> None:
+    await redis_client.set("asynq:{bad}:pending", "x")
+    await redis_client.hset("asynq:{good}:t:a", mapping={"msg": "", "state": "scheduled"})
+    await redis_client.zadd("asynq:{good}:scheduled", {"a": 1})
+    bad, good, empty = await store.delays.forward(["bad", "good", "empty"])
+    assert isinstance(bad, CommandRefused)
+    assert (good.moved, good.wait, empty.moved) == (1, None, 0)

@@ -1,0 +1,85 @@
+"""A proxy before a server that can lose requests or replies, as a network does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Proxy:
+    """Passes bytes on. Its connections break when told to; the server never notices anything but a closed socket."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._folder = tempfile.mkdtemp(prefix="vp-", dir="/tmp")
+        self.socket = f"{self._folder}/s"
+        self.url = f"unix://{self.socket}"
+        self.connections = 0
+        self.lose_request = 0
+        """Break the connection instead of passing on the next so many requests that contain `marker`."""
+        self.lose_reply = 0
+        """Pass the next so many such requests on, and break the connection instead of giving their reply back."""
+        self.marker = b"EVAL"
+        self._doomed: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_unix_server(self._accept, self.socket)
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        os.unlink(self.socket)
+        os.rmdir(self._folder)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        server_reader, server_writer = await asyncio.open_unix_connection(self._target)
+        for task in (
+            asyncio.create_task(self._requests(reader, writer, server_writer)),
+            asyncio.create_task(self._replies(server_reader, writer)),
+        ):
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: asyncio.StreamWriter
+    ) -> None:
+        while data := await reader.read(1 << 20):
+            if self.marker in data:
+                if self.lose_request:
+                    self.lose_request -= 1
+                    writer.transport.abort()
+                    break
+                if self.lose_reply:
+                    self.lose_reply -= 1
+                    self._doomed.add(writer)
+            server.write(data)
+            await server.drain()
+        server.close()
+
+    async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await server.read(1 << 20):
+            if writer in self._doomed:
+                writer.transport.abort()
+                return
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def proxy_before(socket: str) -> AsyncIterator[Proxy]:
+    proxy = Proxy(socket)
+    await proxy.start()
+    try:
+        yield proxy
+    finally:
+        await proxy.close()
