@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 PRODUCTS = ("valkey", "redis")
 VALKEY_ONLY = pytest.mark.parametrize("server", ["valkey"], indirect=True)
@@ -114,9 +116,10 @@ class RealServer:
 
     def client(self) -> redis.Redis:
         """A plain synchronous client."""
+        once = Retry(NoBackoff(), 0)
         if self.port:
-            return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=20)
-        return redis.Redis(unix_socket_path=self.socket, socket_timeout=20)
+            return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=20, retry=once)
+        return redis.Redis(unix_socket_path=self.socket, socket_timeout=20, retry=once)
 
     def flush(self) -> None:
         """An empty server that knows no script; started again if a test killed it."""

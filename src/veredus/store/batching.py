@@ -48,6 +48,7 @@ class Coalescer(Generic[Item, Result]):
     async def _send(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
             results = await self._write([item for item, _ in batch])
+            answered = list(zip(batch, results, strict=True))
         except BaseException as exc:
             for _, future in batch:
                 if not future.done():
@@ -58,6 +59,6 @@ class Coalescer(Generic[Item, Result]):
             if not isinstance(exc, Exception):
                 raise
             return
-        for (_, future), result in zip(batch, results, strict=True):
+        for (_, future), result in answered:
             if not future.done():
                 future.set_result(result)

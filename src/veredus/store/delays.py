@@ -54,6 +54,6 @@ def _forwarded(reply: Any) -> Forwarded | StoreError:
         return reply
     if isinstance(reply, BaseException):
         raise reply
-    moved, next_due, now, dropped = reply
-    wait = None if next_due < 0 else max(0.0, (next_due - now) / 1000)
+    moved, next_due, now, dropped, beyond = reply
+    wait = None if next_due < 0 else max(0.0, (next_due - now) / 1000 - beyond / 1e6)
     return Forwarded(moved, wait, [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)])

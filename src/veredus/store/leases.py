@@ -42,6 +42,8 @@ class Sweep:
     """False when only the time was noted, because this process or the server had stood still."""
     claimed: list[Claimed]
     tidied: list[str]
+    next_expiry: float | None
+    """Seconds until the next lease will expire unless it is prolonged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,11 @@ def _sweep(reply: Any) -> Sweep | StoreError:
         return reply
     if isinstance(reply, BaseException):
         raise reply
-    now_ms, swept, claimed, tidied = reply
+    now_ms, swept, claimed, tidied, next_expiry = reply
     return Sweep(
         now_ms,
         bool(swept),
         [Claimed(claimed[i].decode(), claimed[i + 1], claimed[i + 2]) for i in range(0, len(claimed), 3)],
         [task_id.decode() for task_id in tidied],
+        None if next_expiry < 0 else (next_expiry - now_ms) / 1000,
     )

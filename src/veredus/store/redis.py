@@ -72,7 +72,22 @@ class Server:
         return await self._evaluate(connection, script, keys, args)
 
     async def run_each(self, calls: Sequence[Call]) -> list[Any]:
-        return await asyncio.gather(*[self.run(c.script, c.keys, c.args) for c in calls], return_exceptions=True)
+        try:
+            connection = self._connection
+            if connection is None or not connection.alive:
+                connection = await self._connect()
+            replies = connection.call_many([("EVALSHA", c.script.sha, len(c.keys), *c.keys, *c.args) for c in calls])
+        except StoreError as exc:
+            return [exc] * len(calls)
+        results = await asyncio.gather(*replies, return_exceptions=True)
+        for position, result in enumerate(results):
+            if isinstance(result, faults.NoScript):
+                call = calls[position]
+                rerun = self.run(call.script, call.keys, call.args)
+                results[position] = (await asyncio.gather(rerun, return_exceptions=True))[0]
+            elif isinstance(result, NotReady):
+                self._distrust(connection, result)
+        return results
 
     async def command(self, *args: Argument, key: str) -> Any:
         connection = self._connection

@@ -122,6 +122,10 @@ class Workshop:
 
     async def _execute(self, attempt: Attempt) -> Outcome:
         loop = asyncio.get_running_loop()
+        attempt.begun = True
+        if attempt.forced is not None:
+            attempt.running = False
+            return Outcome(attempt.forced, error=asyncio.CancelledError())
         left = attempt.ends_at - self._clock.monotonic()
         if left <= 0:
             attempt.running = False

@@ -16,6 +16,7 @@ class Attempt:
     """One run of one task."""
 
     __slots__ = (
+        "begun",
         "context",
         "data",
         "deadline",
@@ -58,6 +59,8 @@ class Attempt:
         """The same instant on the monotonic clock."""
         self.context = Context(Job(message), deadline)
         self.task: asyncio.Task[None] | None = None
+        self.begun = False
+        """Set by its first step: a task cancelled before that would end without a trace, and keep its hand for ever."""
         self.running = True
         self.forced: End | None = None
         """Set when the attempt was ended from outside."""
@@ -70,7 +73,7 @@ class Attempt:
         self.forced = end
         self.context.cancel()
         stoppable = self.where != "thread" or end in (End.ABORTED, End.LEASE_LOST)
-        if stoppable and self.task is not None:
+        if stoppable and self.begun and self.task is not None:
             self.task.cancel()
 
 

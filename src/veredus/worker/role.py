@@ -36,12 +36,12 @@ class Role:
             except Exception as exc:
                 logger.exception("%s failed", self.name)
                 self.complaints.error(self.name, f"{self.name} failed", exc)
-            await self.pause(self.interval)
+            await self.pause(self.interval * random.uniform(0.9, 1.0))  # a little apart from the other workers' beat
 
     async def pause(self, seconds: float) -> None:
-        """Sleep, but not through a stop. A little apart from the other workers' beat."""
+        """Sleep, but not through a stop."""
         try:
-            async with asyncio.timeout(seconds * random.uniform(0.9, 1.1)):
+            async with asyncio.timeout(seconds):
                 await self.stopping.wait()
         except TimeoutError:
             pass

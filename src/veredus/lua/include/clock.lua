@@ -1,15 +1,15 @@
 -- clock: the server's time, the only clock of all scripts; a time given by a test wins.
 -- Returns milliseconds rounded down (to ask what is due), rounded up (to set what shall be due, so that nothing is
--- ever early), and nanoseconds as text (a double cannot hold them).
+-- ever early), nanoseconds as text (a double cannot hold them), and the microseconds that rounding down cut off.
 local function clock(given)
   if given and given ~= '' then
     local ms = tonumber(given)
-    return ms, ms, string.format('%.0f000000', ms)
+    return ms, ms, string.format('%.0f000000', ms), 0
   end
   local time = redis.call('TIME')
   local seconds, micros = tonumber(time[1]), tonumber(time[2])
   return seconds * 1000 + math.floor(micros / 1000), seconds * 1000 + math.ceil(micros / 1000),
-    string.format('%.0f%06d000', seconds, micros)
+    string.format('%.0f%06d000', seconds, micros), micros % 1000
 end
 
 -- instant: milliseconds from "+250" (from now) or "1794780955123" (absolute).

@@ -1,7 +1,8 @@
 -- recover: claim tasks whose worker has gone, for one recoverer, without ever taking them out of active.
 -- KEYS  lease active
 -- ARGV  task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms dead_worker [now_ms]
--- RETURNS  {now_ms, 1 if it swept or 0 if it only noted the time, {id, message, leases lost so far, ...}, {tidied id, ...}}
+-- RETURNS  {now_ms, 1 if it swept or 0 if it only noted the time, {id, message, leases lost so far, ...}, {tidied id, ...},
+--   the instant in ms at which the next lease will expire, or -1}
 -- include: clock checks hold
 -- A claim re-arms the lease for a short while and makes the recoverer its owner; only retry or archive remove the task.
 -- So a recoverer that dies loses nothing, and of several recoverers exactly one gets each task.
@@ -13,7 +14,7 @@ local task_prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker = 
 local now = clock(ARGV[9])
 limit = tonumber(limit)
 local claimed, tidied = {}, {}
-if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then return { now, 0, claimed, tidied } end
+if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then return { now, 0, claimed, tidied, -1 } end
 expect(lease, 'zset')
 expect(active, 'list')
 
@@ -64,4 +65,5 @@ for i = 1, #page, 2 do
     end
   end
 end
-return { now, 1, claimed, tidied }
+local coming = redis.call('ZRANGEBYSCORE', lease, '(' .. whole(math.floor(now / 1000)), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+return { now, 1, claimed, tidied, coming[2] and tonumber(coming[2]) * 1000 or -1 }

@@ -1,13 +1,13 @@
 -- forward: bring what is due from scheduled and retry to pending (or to its group), in the order of the due times.
 -- KEYS  scheduled retry due pending groups
 -- ARGV  task_prefix group_prefix limit [now_ms]
--- RETURNS  {number forwarded, next due instant in ms or -1, now_ms, {dropped id, reason, ...}}
+-- RETURNS  {number forwarded, next due instant in ms or -1, now_ms, {dropped id, reason, ...}, microseconds beyond now_ms}
 -- include: clock checks chunks wakeup
 -- The shared sets are the truth: an index entry counts only if its id is still there with the same second, because a Go
 -- worker that moved the task knows nothing of our index.
 local scheduled, retry, due, pending, groups = unpack(KEYS)
 local task_prefix, group_prefix, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local now, _, nanoseconds = clock(ARGV[4])
+local now, _, nanoseconds, beyond = clock(ARGV[4])
 expect(pending, 'list')
 expect(groups, 'set')
 
@@ -92,4 +92,4 @@ for _, task in ipairs(found) do
   end
 end
 in_chunks('LPUSH', pending, ids)
-return { moved, earliest(due, scheduled, retry) or -1, now, dropped }
+return { moved, earliest(due, scheduled, retry) or -1, now, dropped, beyond }

@@ -32,6 +32,8 @@ class Forwarder(Role):
         self._wake = asyncio.Event()
         self._look_at = dict.fromkeys(queues, 0.0)
         """When to look at each queue next, on the monotonic clock."""
+        self._due = dict.fromkeys(queues, False)
+        """Whether a task is known to be due at that moment."""
 
     def wake(self, queue: str | None = None, due_ms: int | None = None) -> None:
         """A new task is due earlier than what we wait for, or (without a queue) we may have missed something."""
@@ -44,6 +46,7 @@ class Forwarder(Role):
         self._wake.set()
 
     async def run(self) -> None:
+        loop = asyncio.get_running_loop()
         while not self.stopping.is_set():
             self._wake.clear()
             now = time.monotonic()
@@ -52,21 +55,27 @@ class Forwarder(Role):
                 await self._look(ripe)
             wait = min(self._look_at.values()) - time.monotonic()
             if wait > 0:
-                try:
-                    async with asyncio.timeout(wait):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
+                alarm = loop.call_later(wait, self._wake.set)
+                await self._wake.wait()
+                alarm.cancel()
 
     async def step(self) -> None:
         await self._look(list(self._look_at))
 
     async def _look(self, queues: Sequence[str]) -> None:
         # A wake-up that comes while Redis answers sets its queue's time to 0 again; `taken` notices.
+        expected = [queue for queue in queues if self._due[queue] and self._look_at[queue] > 0]
         for queue in queues:
             self._look_at[queue] = -1.0
-        results = await self._delays.forward(queues)
-        now = time.monotonic()
+        sent = time.monotonic()
+        forwarding = asyncio.ensure_future(self._delays.forward(queues))
+        if expected:
+            # The request is on its way: let the processor ask right behind it, instead of one round trip later.
+            await asyncio.sleep(0)
+            for queue in expected:
+                self._on_work(queue)
+        results = await forwarding
+        now = (sent + time.monotonic()) / 2  # when the server answered, as well as one can know
         for queue, result in zip(queues, results, strict=True):
             if isinstance(result, StoreError):
                 self._complain(queue, result)
@@ -77,6 +86,9 @@ class Forwarder(Role):
                 self._report(queue, result.moved, result.dropped)
             if self._look_at[queue] < 0:
                 self._look_at[queue] = next_look
+                self._due[queue] = (
+                    not isinstance(result, StoreError) and result.wait is not None and result.wait < self.interval
+                )
 
     def _complain(self, queue: str, error: StoreError) -> None:
         self.complaints.error(("forward", queue), f"cannot forward the tasks of queue {queue}", error)

@@ -58,12 +58,20 @@ class Recoverer(Role):
         self._since: dict[str, int] = {}
         self._queues: list[str] = []
         self._queues_read_at = -KNOWN_FOR
+        self._next_expiry = self.interval
 
     async def step(self) -> None:
         """One sweep over all queues, also those that no live worker serves."""
+        self._next_expiry = self.interval
         for queue, sweep in (await self._sweep(await self._all_queues())).items():
             if isinstance(sweep, StoreError):
                 self.complaints.error(("recover", queue), f"cannot recover the tasks of queue {queue}", sweep)
+
+    async def pause(self, seconds: float) -> None:
+        """Not past the next expiry: a lease that is not prolonged is noticed when it ends, not at the next round."""
+        if self._next_expiry < seconds:
+            seconds = self._next_expiry + 0.01
+        await super().pause(seconds)
 
     async def give_back(self, dead_worker: str) -> int:
         """Claim what a child known to be dead still holds, before its leases run out; returns how many."""
@@ -101,6 +109,8 @@ class Recoverer(Role):
                 results[queue] = sweep
                 continue
             self._since[queue] = sweep.now_ms
+            if sweep.next_expiry is not None:
+                self._next_expiry = min(self._next_expiry, sweep.next_expiry)
             results[queue] = len(sweep.claimed)
             for task_id in sweep.tidied:
                 self._bus.emit(ItemDropped(queue, task_id, "not active"))

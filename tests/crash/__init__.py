@@ -1,0 +1,1 @@
+"""Crash tests: real worker processes and servers that are killed, stopped and cut off."""

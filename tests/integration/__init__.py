@@ -1,0 +1,1 @@
+"""Worker and client together, against real servers."""

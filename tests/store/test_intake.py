@@ -1,0 +1,141 @@
+"""New tasks: many callers share a round trip, and a lost connection neither loses nor doubles a task."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.keyspace import check_invariant
+from tests.support.proxy import proxy_before
+from tests.support.queue import Queue
+from tests.support.servers import VALKEY_ONLY, RealServer
+from veredus.errors import CommandRefused, ConnectionLost
+from veredus.store import intake
+from veredus.store.intake import CREATED, ID_EXISTS, LOCKED, Entry
+from veredus.store.store import Store, connect
+from veredus.wire import keys
+
+LOCK = "asynq:{q}:unique:t:1"
+
+
+async def script_calls(client: Any) -> int:
+    stats = await client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+
+async def test_two_hundred_callers_need_few_round_trips_and_each_gets_its_own_code(
+    store: Store, redis_client: Any
+) -> None:
+    await store.intake.add("q", Entry("t7", b""))
+    await redis_client.set(LOCK, "other")
+    before = await script_calls(redis_client)
+    entries = [
+        Entry(f"t{i}", b"m", unique_key=LOCK, unique_ttl=60) if i % 10 == 3 else Entry(f"t{i}", b"m") for i in range(200)
+    ]
+    codes = await asyncio.gather(*[store.intake.add("q", entry) for entry in entries])
+    for i, code in enumerate(codes):
+        assert code == (ID_EXISTS if i == 7 else LOCKED if i % 10 == 3 else CREATED)
+    assert await script_calls(redis_client) - before <= 4
+    q = Queue(store.redis, redis_client)
+    assert await q.pending() == ["t7"] + [f"t{i}" for i in range(200) if i != 7 and i % 10 != 3]
+
+
+async def test_due_now_and_due_later_and_other_queues_do_not_mix(store: Store, redis_client: Any) -> None:
+    await asyncio.gather(
+        store.intake.add("q", Entry("now", b"")),
+        store.intake.add("q", Entry("later", b"", due="+60000")),
+        store.intake.add("p", Entry("other", b"")),
+    )
+    assert await Queue(store.redis, redis_client).pending() == ["now"]
+    assert list(await Queue(store.redis, redis_client).scores("due")) == ["later"]
+    assert await Queue(store.redis, redis_client, "p").pending() == ["other"]
+    assert await store.queues() == ["p", "q"]
+    assert await check_invariant(redis_client) == []
+
+
+async def test_a_queue_is_registered_once_and_again_after_a_while(
+    store: Store, redis_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(3):
+        await store.intake.add_many("q", [Entry(f"a{i}", b"")])
+    assert (await redis_client.info("commandstats"))["cmdstat_sadd"]["calls"] == 1
+    await redis_client.delete(keys.QUEUES)
+    monkeypatch.setattr(intake, "REGISTER_AGAIN", 0.0)
+    await store.intake.add_many("q", [Entry("b", b"")])
+    assert await store.queues() == ["q"]
+
+
+@pytest.mark.parametrize("due", ["", "+60000"])
+async def test_a_lost_reply_does_not_enqueue_twice(server: RealServer, redis_client: Any, due: str) -> None:
+    async with proxy_before(server.socket) as proxy:
+        store = Store(connect(proxy.url))
+        await store.intake.add("q", Entry("first", b"", due=due))
+        proxy.lose_reply = 1
+        entries = [Entry("a", b"", due=due, own_id=True), Entry("b", b"", due=due), Entry("first", b"", due=due)]
+        codes = await store.intake.add_many("q", entries)
+        await store.close()
+    assert proxy.lose_reply == 0
+    assert codes == [CREATED, ID_EXISTS, ID_EXISTS]
+    q = Queue(store.redis, redis_client)
+    assert (await q.pending() if not due else sorted(await q.scores("due"))) == (
+        ["first", "a", "b"] if not due else ["a", "b", "first"]
+    )
+    assert await check_invariant(redis_client) == []
+
+
+async def test_a_lost_request_is_sent_again(server: RealServer, redis_client: Any) -> None:
+    async with proxy_before(server.socket) as proxy:
+        store = Store(connect(proxy.url))
+        await store.ping()
+        proxy.lose_request = 2
+        codes = await asyncio.gather(*[store.intake.add("q", Entry(f"t{i}", b"", own_id=True)) for i in range(50)])
+        await store.close()
+    assert codes == [CREATED] * 50
+    assert proxy.lose_request == 0
+    assert len(await Queue(store.redis, redis_client).pending()) == 50
+
+
+async def test_an_id_of_the_users_own_that_existed_before_is_reported_after_a_lost_reply(
+    server: RealServer, redis_client: Any
+) -> None:
+    async with proxy_before(server.socket) as proxy:
+        store = Store(connect(proxy.url))
+        await store.intake.add("q", Entry("mine", b"old"))
+        proxy.lose_reply = 1
+        assert await store.intake.add("q", Entry("mine", b"new")) == ID_EXISTS
+        await store.close()
+    assert (await Queue(store.redis, redis_client).fields("mine"))["msg"] == "old"
+
+
+@VALKEY_ONLY
+async def test_patience_ends(server: RealServer) -> None:
+    store = Store(connect("unix:///nowhere/x.sock"), patience=0.3)
+    begin = time.monotonic()
+    with pytest.raises(ConnectionLost):
+        await store.intake.add("q", Entry("a", b""))
+    assert time.monotonic() - begin < 2
+
+
+async def test_a_restart_within_the_patience_is_not_noticed(new_server: Callable[..., RealServer]) -> None:
+    server = new_server()
+    store = Store(connect(server.url), patience=10)
+    await store.ping()
+    server.kill()
+    adding = asyncio.ensure_future(store.intake.add("q", Entry("a", b"", own_id=True)))
+    done, _ = await asyncio.wait([adding], timeout=0.3)
+    assert not done
+    await asyncio.to_thread(server.start)
+    assert await adding == CREATED
+    await store.close()
+
+
+async def test_a_refusal_is_not_tried_again(store: Store, redis_client: Any) -> None:
+    await redis_client.set(keys.pending("q"), "x")
+    before = await script_calls(redis_client)
+    with pytest.raises(CommandRefused, match="WRONGTYPE"):
+        await store.intake.add("q", Entry("a", b""))
+    assert await script_calls(redis_client) - before <= 2
