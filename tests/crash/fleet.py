@@ -255,7 +255,9 @@ class Fleet:
         prefix = keys.queue_prefix(queue)
         space = asyncio.run(snapshot(_Awaitable(self.redis)))
         return {
-            name: key for name, key in space.items() if name.startswith(prefix) and not name.startswith(f"{prefix}batch:")
+            name: key
+            for name, key in space.items()
+            if name.startswith(prefix) and not name.startswith(f"{prefix}batch:")
         }
 
     def breaches(self) -> list[str]:

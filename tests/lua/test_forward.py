@@ -211,3 +211,14 @@ async def test_the_servers_clock_decides_without_a_given_time(q: Queue) -> None:
     moved, due, now, _ = await q.forward(now=None)
     assert moved == 1
     assert 59_000 < due - now <= 60_001
+
+
+async def test_it_tells_the_microseconds_that_its_milliseconds_leave_out(q: Queue) -> None:
+    await q.forward()
+    assert q.beyond == 0
+    seen = set()
+    for _ in range(20):
+        await q.forward(now=None)
+        seen.add(q.beyond)
+    assert all(0 <= beyond < 1000 for beyond in seen)
+    assert len(seen) > 1

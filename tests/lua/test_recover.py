@@ -214,3 +214,18 @@ async def test_a_container_of_a_wrong_type_stops_it_before_the_first_write(q: Qu
 async def test_an_empty_queue(q: Queue) -> None:
     assert await q.recover() == (True, [], [])
     assert await q.everything() == {}
+
+
+async def test_it_tells_when_the_next_lease_will_expire(q: Queue) -> None:
+    await q.recover(now=NOW)
+    assert q.next_expiry == -1
+    await q.activate("a", "b")
+    await q.extend(("b", "w:1", LEASE_MS + 5000))
+    await q.recover(now=NOW)
+    assert q.next_expiry == EXPIRED
+    await q.recover(now=EXPIRED, limit=1, claim_ms=60_000)
+    assert q.next_expiry == EXPIRED + 5000
+    await q.recover(now=EXPIRED + 5000, limit=1, claim_ms=60_000)
+    assert q.next_expiry == EXPIRED + 60_000
+    await q.recover(now=EXPIRED + 5000, since=0)
+    assert q.next_expiry == -1

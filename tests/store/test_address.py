@@ -32,7 +32,10 @@ TABLE: list[tuple[str, dict[str, Any]]] = [
     ("unix:///tmp/x.sock?db=2", {"path": "/tmp/x.sock", "db": 2}),
     ("unix:///tmp/a%20b@c.sock", {"path": "/tmp/a b@c.sock"}),
     (f"unix://me:{SECRET}@/tmp/x.sock", {"path": "/tmp/x.sock", "username": "me", "password": SECRET}),
-    (f"redis-socket://:{SECRET}@/tmp/x.sock?db=5", {"kind": "unix", "path": "/tmp/x.sock", "db": 5, "password": SECRET}),
+    (
+        f"redis-socket://:{SECRET}@/tmp/x.sock?db=5",
+        {"kind": "unix", "path": "/tmp/x.sock", "db": 5, "password": SECRET},
+    ),
     ("redis+socket:///tmp/x.sock", {"kind": "unix", "path": "/tmp/x.sock"}),
     ("redis+sentinel://a,b:1,c/main/2", {"kind": "sentinel", "master": "main", "db": 2}),
     ("redis+sentinel://a,b:1/main", {"hosts": (("a", 26379), ("b", 1)), "db": 0}),

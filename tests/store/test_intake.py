@@ -34,7 +34,8 @@ async def test_two_hundred_callers_need_few_round_trips_and_each_gets_its_own_co
     await redis_client.set(LOCK, "other")
     before = await script_calls(redis_client)
     entries = [
-        Entry(f"t{i}", b"m", unique_key=LOCK, unique_ttl=60) if i % 10 == 3 else Entry(f"t{i}", b"m") for i in range(200)
+        Entry(f"t{i}", b"m", unique_key=LOCK, unique_ttl=60) if i % 10 == 3 else Entry(f"t{i}", b"m")
+        for i in range(200)
     ]
     codes = await asyncio.gather(*[store.intake.add("q", entry) for entry in entries])
     for i, code in enumerate(codes):

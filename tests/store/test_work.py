@@ -46,9 +46,9 @@ async def test_every_way_out(work: Work, store: Store, redis_client: Any) -> Non
     owner = (await work.dequeue("q", 5)).owner
     stolen = "thief:1"
     assert await work.settle("q", [Done("a", owner), Done("b", stolen)]) == [1]
-    assert await work.settle("q", [Complete("b", owner, "", b"B2", 600, b"r"), Complete("x", owner, "", b"", 1, None)]) == [
-        1
-    ]
+    assert await work.settle(
+        "q", [Complete("b", owner, "", b"B2", 600, b"r"), Complete("x", owner, "", b"", 1, None)]
+    ) == [1]
     assert await work.settle("q", [Retry("a", owner, b"", 0, True), Retry("c", owner, b"C2", 60_000, True)]) == [0]
     assert await work.settle("q", [Archive("d", owner, "", b"D2", b"raw")]) == []
     assert await work.settle("q", [Requeue("e", owner)]) == []
@@ -153,7 +153,10 @@ async def test_sweeps_by_queue(work: Work, store: Store, redis_client: Any) -> N
     assert noted["q"].swept is False
     assert abs(noted["q"].now_ms - now) < 5000
     found = await store.leases.recover(["q"], "r:1", since={}, max_gap_ms=4000, claim_ms=5000, dead_worker="w:")
-    assert sorted((row.task_id, row.message, row.losses) for row in found["q"].claimed) == [("a", b"A", 1), ("b", b"B", 1)]
+    assert sorted((row.task_id, row.message, row.losses) for row in found["q"].claimed) == [
+        ("a", b"A", 1),
+        ("b", b"B", 1),
+    ]
     assert await work.settle("q", [Retry("a", "r:1", b"", 0, True)]) == []
     assert store.leases.age("q") > 0
 

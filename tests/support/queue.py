@@ -34,6 +34,10 @@ class Queue:
     def __init__(self, redis: Redis, client: Any, name: str = "q") -> None:
         self.redis, self.client, self.name = redis, client, name
         self.prefix = keys.task_prefix(name)
+        self.next_expiry = 0
+        """Of the last sweep: when the next lease will expire."""
+        self.beyond = 0
+        """Of the last forward: the microseconds of its time that the milliseconds leave out."""
 
     def key(self, rest: str) -> str:
         return keys.queue_prefix(self.name) + rest
@@ -123,7 +127,8 @@ class Queue:
 
     async def forward(self, *, limit: int = 100, now: int | None = NOW) -> tuple[int, int, int, list[str]]:
         names = self.keys("scheduled retry due pending groups")
-        moved, due, at, dropped = await self._run(FORWARD, names, [self.prefix, self.key("g:"), limit], now)
+        reply = await self._run(FORWARD, names, [self.prefix, self.key("g:"), limit], now)
+        moved, due, at, dropped, self.beyond = reply
         return moved, due, at, [item.decode() for item in dropped]
 
     async def extend(self, *rows: Any, now: int | None = NOW) -> list[int]:
@@ -150,7 +155,8 @@ class Queue:
         """Whether it swept, what it claimed, what it tidied."""
         since = now - 2000 if since is None else since
         args = [self.prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker]
-        at, swept, claimed, tidied = await self._run(RECOVER, self.keys("lease active"), args, now)
+        reply = await self._run(RECOVER, self.keys("lease active"), args, now)
+        at, swept, claimed, tidied, self.next_expiry = reply
         assert at == now
         rows = [(claimed[i].decode(), claimed[i + 1], claimed[i + 2]) for i in range(0, len(claimed), 3)]
         return bool(swept), rows, [task_id.decode() for task_id in tidied]

@@ -106,7 +106,16 @@ def test_several_headers_are_written_in_a_fixed_order() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xff", b"not protobuf", b"\x0a\x05ab", b"\x0a\x01\xff\x1a\x011", b'{"type": "t"}', b"\x0a\x01t", b"\x1a\x01a"],
+    [
+        b"",
+        b"\xff",
+        b"not protobuf",
+        b"\x0a\x05ab",
+        b"\x0a\x01\xff\x1a\x011",
+        b'{"type": "t"}',
+        b"\x0a\x01t",
+        b"\x1a\x01a",
+    ],
 )
 def test_bytes_that_are_no_task_are_refused_with_one_error(data: bytes) -> None:
     with pytest.raises(UndecodableMessage, match="not a TaskMessage"):

@@ -88,6 +88,8 @@ class Task(Generic[P, R, T]):
 
 def default_name(function: Callable[..., Any]) -> str:
     """`module.function`; a script run as __main__ goes by its file, so that others can import and serve it."""
+    if not isinstance(getattr(function, "__qualname__", None), str):
+        raise ConfigError("name", None, f"a name for {function!r}: it has none of its own")
     module = function.__module__
     if module == "__main__":
         file = getattr(sys.modules.get("__main__"), "__file__", None)

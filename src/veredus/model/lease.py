@@ -8,21 +8,22 @@ import threading
 class Lease:
     """Valid until its deadline. Times are monotonic seconds and come in as arguments."""
 
-    __slots__ = ("_expired", "_expires_at", "_lock")
+    __slots__ = ("_event", "_expires_at", "_lock", "_notified")
 
     def __init__(self, expires_at: float) -> None:
         self._lock = threading.Lock()
         self._expires_at = expires_at
-        self._expired = threading.Event()
+        self._notified = False
+        self._event: threading.Event | None = None  # made when somebody asks for it: most leases end unexpired
 
     def is_valid(self, now: float) -> bool:
         with self._lock:
-            return now <= self._expires_at and not self._expired.is_set()
+            return now <= self._expires_at and not self._notified
 
     def reset(self, expires_at: float, now: float) -> bool:
         """Move the deadline; refused, with False, once the lease has expired."""
         with self._lock:
-            if now > self._expires_at or self._expired.is_set():
+            if now > self._expires_at or self._notified:
                 return False
             self._expires_at = expires_at
             return True
@@ -30,7 +31,7 @@ class Lease:
     def revive(self, expires_at: float) -> bool:
         """Redis says that an expired lease is still ours, because nobody claimed it: go on. Refused once notified."""
         with self._lock:
-            if self._expired.is_set():
+            if self._notified:
                 return False
             self._expires_at = expires_at
             return True
@@ -44,15 +45,22 @@ class Lease:
     def notify_expiration(self, now: float) -> bool:
         """Tell whoever waits that the lease has expired. True the one time it does; False while it is still valid."""
         with self._lock:
-            if now <= self._expires_at or self._expired.is_set():
+            if now <= self._expires_at or self._notified:
                 return False
-            self._expired.set()
+            self._notified = True
+            if self._event is not None:
+                self._event.set()
             return True
 
     @property
     def done(self) -> threading.Event:
         """Set once the expiration was notified."""
-        return self._expired
+        with self._lock:
+            if self._event is None:
+                self._event = threading.Event()
+                if self._notified:
+                    self._event.set()
+            return self._event
 
     @property
     def deadline(self) -> float:

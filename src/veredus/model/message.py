@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from veredus.model.options import DEFAULT_TIMEOUT
+
 
 @dataclass(slots=True, kw_only=True)
 class TaskMessage:
@@ -26,3 +28,12 @@ class TaskMessage:
     completed_at: int = 0
     group_key: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def deadline_of(message: TaskMessage, now: float) -> float:
+    """When an attempt that begins now must end: the earlier of timeout and deadline."""
+    if message.timeout and message.deadline:
+        return min(now + message.timeout, float(message.deadline))
+    if message.deadline:
+        return float(message.deadline)
+    return now + (message.timeout or DEFAULT_TIMEOUT)

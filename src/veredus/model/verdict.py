@@ -73,9 +73,9 @@ def judge(message: TaskMessage, outcome: Outcome, *, result_ttl: int, is_failure
         return Verdict(Action.REQUEUE)
     if end is End.LEASE_LOST:
         return Verdict(Action.NOTHING)
-    if _wraps(outcome.error, RevokeTask):
+    if wraps(outcome.error, RevokeTask):
         return Verdict(Action.DONE)
-    if end is End.UNREADABLE or message.retried >= message.retry or _wraps(outcome.error, SkipRetry):
+    if end is End.UNREADABLE or message.retried >= message.retry or wraps(outcome.error, SkipRetry):
         return Verdict(Action.ARCHIVE)
     return Verdict(Action.RETRY, is_failure=is_failure)
 
@@ -107,7 +107,7 @@ def describe(error: BaseException) -> str:
 _WORDLESS: dict[type, str] = {SkipRetry: "skip retry for the task", RevokeTask: "revoke task"}
 
 
-def _wraps(error: BaseException | None, kind: type[BaseException]) -> bool:
+def wraps(error: BaseException | None, kind: type[BaseException]) -> bool:
     """Whether this is the error's class, or that of one it was raised from (Go's errors.Is)."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

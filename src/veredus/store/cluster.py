@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from veredus.errors import ConnectionLost, StoreError
@@ -40,14 +40,18 @@ class Cluster:
         self._learning: asyncio.Task[None] | None = None
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        return await self._routed(keys[0], lambda node: node.run(script, keys, args), script, keys, args)
+        return await self._routed(
+            keys[0],
+            lambda node: node.run(script, keys, args),
+            lambda node: node.ask("EVAL", script.source, len(keys), *keys, *args),
+        )
 
     async def run_each(self, calls: Sequence[Call]) -> list[Any]:
         # The shared connection of each node pipelines what is sent to it in the same moment: one round trip per node.
         return await asyncio.gather(*[self.run(c.script, c.keys, c.args) for c in calls], return_exceptions=True)
 
     async def command(self, *args: Argument, key: str) -> Any:
-        return await self._routed(key, lambda node: node.command(*args, key=key))
+        return await self._routed(key, lambda node: node.command(*args, key=key), lambda node: node.ask(*args))
 
     async def open(self, key: str) -> Connection:
         node = await self._node_for(key)
@@ -69,20 +73,16 @@ class Cluster:
         self._nodes.clear()
 
     async def _routed(
-        self,
-        key: str,
-        call: Any,
-        script: Script | None = None,
-        keys: Sequence[str] = (),
-        args: Sequence[Argument] = (),
+        self, key: str, call: Callable[[Server], Awaitable[Any]], ask: Callable[[Server], Awaitable[Any]]
     ) -> Any:
+        """`call` on the node that has the slot of the key, or `ask` on the one that is just taking it over."""
         for _ in range(_REDIRECTS):
             node = await self._node_for(key)
             try:
                 return await call(node)
             except faults.Moved as moved:
-                if moved.asking and script is not None:
-                    return await self._node(moved.endpoint).ask(script, keys, args)
+                if moved.asking:
+                    return await ask(self._node(moved.endpoint))
                 self._slots[slot_of(key)] = moved.endpoint
             except ConnectionLost:
                 self._forget()

@@ -99,12 +99,12 @@ class Server:
             self._distrust(connection, exc)
             raise
 
-    async def ask(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Run a script on the node that is just taking over this slot."""
+    async def ask(self, *args: Argument) -> Any:
+        """One command on the node that is just taking over its slot."""
         connection = await self._connect()
-        asking, evaluated = connection.call_many([("ASKING",), ("EVAL", script.source, len(keys), *keys, *args)])
+        asking, answer = connection.call_many([("ASKING",), args])
         await asking
-        return await evaluated
+        return await answer
 
     async def open(self, key: str) -> Connection:
         endpoint = await self._resolve()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -38,7 +39,7 @@ def codec_for(function: Callable[..., Any], kind: str = "json") -> Codec:
         return JobCodec()
     if kind == "raw":
         if only is None:
-            raise ConfigError("payload", kind, f"one parameter for the bytes in {function.__qualname__}()")
+            raise ConfigError("payload", kind, f"one parameter for the bytes in {name_of(function)}()")
         return RawCodec()
     if only is not None and _is_object(_annotation(function, only)):
         return ValueCodec(function, only)
@@ -49,7 +50,7 @@ def value_codec_for(function: Callable[..., Any]) -> Codec:
     """For topics: the payload is any JSON value, given to the one parameter."""
     parameters = _wire_parameters(function)
     if len(parameters) != 1:
-        raise ConfigError("topic handler", function.__qualname__, "one parameter for the message")
+        raise ConfigError("topic handler", name_of(function), "one parameter for the message")
     annotation = _annotation(function, parameters[0])
     if annotation is Job:
         return JobCodec()
@@ -98,7 +99,7 @@ class ValueCodec:
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         values = [*args, *kwargs.values()]
         if len(values) != 1 or (kwargs and self._parameter.name not in kwargs):
-            raise PayloadError(f"{self._function.__qualname__}() takes exactly one argument, {self._parameter.name}")
+            raise PayloadError(f"{name_of(self._function)}() takes exactly one argument, {self._parameter.name}")
         return encode_value(values[0])
 
     def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -117,7 +118,7 @@ class ArgumentsCodec:
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise ConfigError(
-                    f"parameter {parameter.name!r} of {function.__qualname__}()",
+                    f"parameter {parameter.name!r} of {name_of(function)}()",
                     str(parameter),
                     "a parameter with a name of its own: arguments travel as a JSON object",
                 )
@@ -161,7 +162,13 @@ class ArgumentsCodec:
         return (), arguments
 
     def _wrong(self, what: str) -> PayloadError:
-        return PayloadError(f"{self._function.__qualname__}() {what}")
+        return PayloadError(f"{name_of(self._function)}() {what}")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """For messages to people; partials and callable objects have no name of their own."""
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) else type(function).__qualname__
 
 
 def _wire_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -171,8 +178,11 @@ def _wire_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     if parameter.annotation is parameter.empty:
         return Any
+    if isinstance(function, functools.partial):
+        return _annotation(function.func, parameter)
+    annotated = function if hasattr(function, "__annotations__") else type(function).__call__
     try:
-        return typing.get_type_hints(function, include_extras=True).get(parameter.name, Any)
+        return typing.get_type_hints(annotated, include_extras=True).get(parameter.name, Any)
     except NameError:
         # A name that exists only for type checkers: nothing to check against here.
         return parameter.annotation if not isinstance(parameter.annotation, str) else Any
@@ -192,7 +202,7 @@ def _decoder(kind: Any, function: Callable[..., Any]) -> msgspec.json.Decoder[An
     try:
         return msgspec.json.Decoder(kind, dec_hook=_from_json)
     except (TypeError, NotImplementedError) as exc:
-        raise ConfigError(f"signature of {function.__qualname__}()", str(exc), "types that JSON can carry") from exc
+        raise ConfigError(f"signature of {name_of(function)}()", str(exc), "types that JSON can carry") from exc
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], payload: bytes) -> Any:

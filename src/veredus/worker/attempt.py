@@ -16,12 +16,11 @@ from veredus.errors import PayloadError, TaskTimeout
 from veredus.events import Bus, ItemDropped, TaskEnded, TaskStarted
 from veredus.model.job import Job
 from veredus.model.lease import Lease
-from veredus.model.message import TaskMessage
-from veredus.model.options import DEFAULT_TIMEOUT
+from veredus.model.message import TaskMessage, deadline_of
 from veredus.model.retry import RetryDelayFunction, asynq_default
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
-from veredus.model.verdict import Action, End, Outcome, Verdict, failed_message, judge
-from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
+from veredus.model.verdict import Action, End, Outcome, Verdict, describe, failed_message, judge
+from veredus.wire.messages import UndecodableMessage, clean, decode_task, encode_task
 from veredus.wire.payload import encode_value
 from veredus.worker.config import WorkerConfig
 from veredus.worker.context import enter
@@ -81,6 +80,7 @@ class Workshop:
         message.id, message.queue = task_id, queue
         now, monotonic = self._clock.time(), self._clock.monotonic()
         deadline = deadline_of(message, now)
+        task = self._mux.find(message.type)
         attempt = Attempt(
             queue,
             task_id,
@@ -91,6 +91,7 @@ class Workshop:
             started_at=now,
             deadline=deadline,
             ends_at=monotonic + (deadline - now),
+            where="loop" if task is None else task.run_in,
         )
         self._hands.take(attempt)
         attempt.task = asyncio.get_running_loop().create_task(self._run(attempt))
@@ -99,7 +100,11 @@ class Workshop:
         """Execute, judge, settle."""
         if self._bus.listeners:
             self._bus.emit(TaskStarted(attempt.message))
-        outcome = await self._execute(attempt)
+        try:
+            outcome = await self._execute(attempt)
+        except BaseException as exc:  # a future that ends with GeneratorExit goes past every guard inside
+            attempt.running = False
+            outcome = Outcome(End.FAILED, error=exc)
         action = Action.NOTHING
         try:
             verdict = await self._judge(attempt, outcome)
@@ -115,7 +120,7 @@ class Workshop:
             logger.exception("settling task %s failed", attempt.task_id)
             self._hands.forget(attempt)
         finally:
-            self._hands.release()
+            self._hands.release(attempt)
         if self._bus.listeners:
             seconds = self._clock.time() - attempt.started_at
             self._bus.emit(TaskEnded(attempt.message, outcome.end.value, action.value, seconds, outcome.error))
@@ -159,7 +164,6 @@ class Workshop:
         task = self._mux.find(attempt.message.type)
         if task is None:
             return self._mux.wrap(_not_found)
-        attempt.where = task.run_in
         if task.run_in == "process":
             return self._mux.wrap(functools.partial(self._run_in_process, task, attempt))
         run = self._runs.get(task.name)
@@ -221,7 +225,7 @@ class Workshop:
                 message.retried + 1,
                 message.retry + 1,
                 type(error).__name__,
-                error,
+                clean(describe(error)),
                 exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
             )
         if self._config.on_error is None:
@@ -274,15 +278,6 @@ def quarantine(queue: str, owner: str, task_id: str, data: bytes, reason: str, n
         type="undecodable", payload=data, id=task_id, queue=queue, error_msg=reason, last_failed_at=int(now)
     )
     return Archive(task_id, owner, "", encode_task(stand_in), data)
-
-
-def deadline_of(message: TaskMessage, now: float) -> float:
-    """When an attempt that begins now must end: the earlier of timeout and deadline."""
-    if message.timeout and message.deadline:
-        return min(now + message.timeout, float(message.deadline))
-    if message.deadline:
-        return float(message.deadline)
-    return now + (message.timeout or DEFAULT_TIMEOUT)
 
 
 def retry_delay_ms(delay_of: RetryDelayFunction, message: TaskMessage, error: BaseException | None, job: Job) -> int:

@@ -45,6 +45,7 @@ class Attempt:
         started_at: float,
         deadline: float,
         ends_at: float,
+        where: str = "loop",
     ) -> None:
         self.queue = queue
         self.task_id = task_id
@@ -64,7 +65,8 @@ class Attempt:
         self.running = True
         self.forced: End | None = None
         """Set when the attempt was ended from outside."""
-        self.where = "loop"
+        self.where = where
+        """Where its handler runs: loop, thread or process."""
 
     def force(self, end: End) -> None:
         """End the attempt from outside. A thread is only told; everything else is cancelled."""
@@ -81,14 +83,16 @@ class Hands:
     """The attempts in hand. Read from the heartbeater's thread, written only on the event loop."""
 
     def __init__(self, size: int, on_free: Callable[[], None]) -> None:
-        self._size = size
+        self.size = size
         self._busy = 0
         self._on_free = on_free
         self._held: dict[tuple[str, str, str], Attempt] = {}
+        self.busy_in = {"loop": 0, "thread": 0, "process": 0}
+        """How many of the busy hands are for each place where handlers run."""
 
     @property
     def free(self) -> int:
-        return self._size - self._busy
+        return self.size - self._busy
 
     @property
     def busy(self) -> int:
@@ -96,11 +100,13 @@ class Hands:
 
     def take(self, attempt: Attempt) -> None:
         self._busy += 1
+        self.busy_in[attempt.where] += 1
         self._held[(attempt.queue, attempt.task_id, attempt.owner)] = attempt
 
-    def release(self) -> None:
+    def release(self, attempt: Attempt) -> None:
         """A handler has ended: its hand is free, though its lease is still to be kept until it is settled."""
         self._busy -= 1
+        self.busy_in[attempt.where] -= 1
         self._on_free()
 
     def forget(self, attempt: Attempt) -> None:

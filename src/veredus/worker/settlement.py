@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from veredus.errors import StoreError
 from veredus.events import Bus, LeaseWasLost
-from veredus.model.settlement import Settlement
+from veredus.model.settlement import Requeue, Settlement
 from veredus.store.work import Work
 from veredus.worker.hands import Attempt, Hands
 
@@ -51,8 +51,10 @@ class Settler:
         self._scheduled = False
         waiting, self._waiting = self._waiting, {}
         loop = asyncio.get_running_loop()
-        for (queue, _), items in waiting.items():
-            for first in range(0, len(items), MAX_ITEMS):
+        for (queue, kind), items in waiting.items():
+            chunks = range(0, len(items), MAX_ITEMS)
+            # What goes to the front goes there last first, or the second chunk would stand before the first.
+            for first in reversed(chunks) if kind is Requeue else chunks:
                 task = loop.create_task(self._write(queue, items[first : first + MAX_ITEMS]))
                 self._writing.add(task)
                 task.add_done_callback(self._writing.discard)

@@ -122,7 +122,7 @@ class Worker:
         self._syncer = Syncer(1.0, complaints)
         self._settler = Settler(self._work, self._hands, self.bus, self._syncer.keep)
         self._syncer.settler = self._settler
-        self._threads = ThreadPool(config.threads)
+        self._threads = ThreadPool(config.threads, lambda: self._processor.wake())
         self._processes = ProcessPool(config.process_pool)
         mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
         self._workshop = Workshop(
@@ -180,23 +180,19 @@ class Worker:
         except StoreError:
             pass  # not everybody may read the configuration
 
-    def _queues_of_one_pool(self) -> dict[str, ThreadPool | ProcessPool]:
+    def _queues_of_one_pool(self) -> dict[str, str]:
         """Queues whose tasks all run in the same pool: more than it has room for need not be taken."""
         kinds: dict[str, set[str]] = {}
         for task in [*self.app.tasks.values(), *self.app.patterns.values()]:
             kinds.setdefault(task.options.queue, set()).add(task.run_in)
-        pools: dict[str, ThreadPool | ProcessPool] = {}
-        for queue, places in kinds.items():
-            if places == {"thread"}:
-                pools[queue] = self._threads
-            elif places == {"process"}:
-                pools[queue] = self._processes
-        return pools
+        return {queue: next(iter(places)) for queue, places in kinds.items() if places in ({"thread"}, {"process"})}
 
     def _capacity(self, queue: str) -> int:
         room = self._hands.free
-        if queue in self._pool_queues:
-            room = min(room, self._pool_queues[queue].free)
+        where = self._pool_queues.get(queue)
+        if where is not None:
+            pool = self._threads if where == "thread" else self._processes
+            room = min(room, pool.room(self._hands.busy_in[where]))
         if self.config.max_tasks:
             room = min(room, self.config.max_tasks - self._workshop.started)
         return room

@@ -1,9 +1,23 @@
--- holds: whether this owner still has this task. The owner alone is not enough: a Go worker that took the task over
--- never clears our fields, but it does write the lease; so the lease must also be the one that we wrote.
-local function holds(key, lease, id, owner)
+-- owns: whether this owner still has this task, whose lease ends when the lease set says. The owner alone is not enough:
+-- a Go worker that took the task over never clears our fields, but it does write the lease; so the lease must also be
+-- the one that we wrote.
+local function owns(key, owner, lease_end)
   local fields = redis.pcall('HMGET', key, 'owner', 'until')
-  if fields.err or fields[1] ~= owner or not fields[2] then return false end
-  return fields[2] == redis.call('ZSCORE', lease, id)
+  return lease_end and not fields.err and fields[1] == owner and fields[2] == lease_end
+end
+
+-- holds: the same for one task whose lease was not looked up yet.
+local function holds(key, lease, id, owner) return owns(key, owner, redis.call('ZSCORE', lease, id)) end
+
+-- lease_ends: the lease scores of all tasks in ARGV, by position, in few calls.
+local function lease_ends(lease, first, width, count)
+  local scores = {}
+  for start = 1, count, 1000 do
+    local ids = {}
+    for i = start, math.min(start + 999, count) do ids[#ids + 1] = ARGV[first + (i - 1) * width] end
+    for _, score in ipairs(redis.call('ZMSCORE', lease, unpack(ids))) do scores[#scores + 1] = score end
+  end
+  return scores
 end
 
 -- release: free a unique lock if this task still has it.

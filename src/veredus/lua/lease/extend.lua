@@ -8,11 +8,12 @@ local task_prefix, count = ARGV[1], tonumber(ARGV[2])
 local now = clock(ARGV[3 + count * 3])
 expect(lease, 'zset')
 
+local ends = lease_ends(lease, 3, 3, count)
 local lost = {}
 for i = 1, count do
   local id, owner, lease_ms = unpack(ARGV, i * 3, i * 3 + 2)
   local key = task_prefix .. id
-  if holds(key, lease, id, owner) then
+  if owns(key, owner, ends[i]) then
     local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
     redis.call('ZADD', lease, lease_end, id)
     redis.call('HSET', key, 'until', lease_end)

@@ -8,11 +8,12 @@ local task_prefix, count = ARGV[1], tonumber(ARGV[2])
 local now = clock(ARGV[3 + count * 3])
 expect(active, 'list')
 
+local ends = lease_ends(lease, 3, 3, count)
 local lost, ids, keys, seen = {}, {}, {}, {}
 for i = 1, count do
   local id, owner, lock = unpack(ARGV, i * 3, i * 3 + 2)
   local key = task_prefix .. id
-  if not seen[id] and holds(key, lease, id, owner) then
+  if not seen[id] and owns(key, owner, ends[i]) then
     seen[id] = true
     redis.call('LREM', active, -1, id)
     release(lock, id)

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from multiprocessing.connection import Connection
@@ -18,10 +19,10 @@ from typing import Any
 
 from veredus.errors import PayloadError, RevokeTask, SkipRetry, VeredusError
 from veredus.model.job import Job
-from veredus.worker.injection import inject
+from veredus.worker.injection import dependencies, inject
 from veredus.worker.parentage import end_with_parent
 
-_KINDS: dict[str, type[BaseException]] = {"skip": SkipRetry, "revoke": RevokeTask, "payload": PayloadError}
+_KINDS: dict[str, type[BaseException]] = {"revoke": RevokeTask, "skip": SkipRetry, "payload": PayloadError}
 
 
 class ProcessDied(VeredusError):
@@ -40,30 +41,25 @@ class ProcessPool:
         self._context = multiprocessing.get_context("spawn")
         self._idle: list[_Child] = []
         self._slots = asyncio.Semaphore(size)
-        self.running = 0
 
-    @property
-    def free(self) -> int:
-        return self._size - self.running
+    def room(self, in_hand: int) -> int:
+        """How many more can run at once, when so many tasks for processes are in hand already."""
+        return self._size - in_hand
 
     async def run(self, function: Callable[..., Any], message: bytes) -> bytes | None:
         """Run a task's handler in a child; the encoded result. Cancelling kills the child."""
-        self.running += 1
-        try:
-            async with self._slots:
-                child = self._idle.pop() if self._idle else _Child(self._context)
-                try:
-                    result = await child.call(function, message)
-                except BaseException as exc:
-                    if isinstance(exc, ProcessDied) or not isinstance(exc, Exception):
-                        child.kill()
-                    else:
-                        self._idle.append(child)
-                    raise
-                self._idle.append(child)
-                return result
-        finally:
-            self.running -= 1
+        async with self._slots:
+            child = self._idle.pop() if self._idle else _Child(self._context)
+            try:
+                result = await child.call(function, message)
+            except BaseException as exc:
+                if isinstance(exc, ProcessDied) or not isinstance(exc, Exception):
+                    child.kill()
+                else:
+                    self._idle.append(child)
+                raise
+            self._idle.append(child)
+            return result
 
     def close(self) -> None:
         for child in self._idle:
@@ -136,33 +132,48 @@ def _serve(pipe: Connection, parent: int) -> None:
             return
 
 
-async def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    async with AsyncExitStack() as stack:
-        return function(*args, **kwargs, **await inject(function, stack))
+def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The handler runs outside of any event loop, so that it may run one of its own."""
+    if not dependencies(function):
+        return function(*args, **kwargs)
+    stack = AsyncExitStack()
+    with asyncio.Runner() as runner:
+        try:
+            result = function(*args, **kwargs, **runner.run(inject(function, stack)))
+        except BaseException as exc:
+            runner.run(stack.__aexit__(type(exc), exc, exc.__traceback__))
+            raise
+        runner.run(stack.aclose())
+        return result
 
 
 def _answer(address: str, message: bytes) -> bytes:
-    from veredus.model.verdict import describe
+    from veredus.model.message import deadline_of
+    from veredus.model.verdict import describe, wraps
     from veredus.wire.messages import decode_task
     from veredus.wire.payload import encode_value
     from veredus.worker.context import Context, enter
 
+    unread = True
     try:
         module, _, qualname = address.partition(":")
         task: Any = importlib.import_module(module)
         for part in qualname.split("."):
             task = getattr(task, part)
         job = Job(decode_task(message))
-        enter(Context(job, job.message.deadline or 0.0))
+        enter(Context(job, deadline_of(job.message, time.time())))
         args, kwargs = task.codec.decode(job)
-        result = asyncio.run(_call(task.function, args, kwargs))
+        unread = False
+        result = _call(task.function, args, kwargs)
         return (
             b"none\0"
             if result is None
             else b"result\0" + (result if isinstance(result, bytes) else encode_value(result))
         )
     except BaseException as exc:
-        kind = next((name for name, error in _KINDS.items() if isinstance(exc, error)), "error")
+        kind = next((name for name, error in _KINDS.items() if wraps(exc, error)), "error")
+        if kind == "payload" and not unread:
+            kind = "error"  # of another task, which this one wanted to send: no reason not to try again
         text = describe(exc)
         if kind == "error" and type(exc).__name__ not in text:
             text = f"{type(exc).__name__}: {text}"

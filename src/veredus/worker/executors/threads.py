@@ -15,37 +15,34 @@ _Job = tuple[Callable[[], Any], contextvars.Context, asyncio.AbstractEventLoop, 
 class ThreadPool:
     """Daemon threads: one that hangs is left behind when the worker ends, as its task has been given back."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, on_free: Callable[[], None]) -> None:
         self._size = size
+        self._on_free = on_free
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads = 0
-        self._idle = 0
-        self._lock = threading.Lock()
-        self.running = 0
+        self._running = 0
+        self._abandoned = 0
+        """Threads whose attempt has ended without them: nobody waits for them, but they are not free either."""
 
-    @property
-    def free(self) -> int:
-        return self._size - self.running
+    def room(self, in_hand: int) -> int:
+        """How many more can run at once, when so many tasks for threads are in hand already."""
+        return self._size - in_hand - self._abandoned
 
     def submit(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run it in a thread, in a copy of this context. The future outlives a cancelled waiter."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self.running += 1
-        with self._lock:
-            if not self._idle and self._threads < self._size:
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"veredus-{self._threads}", daemon=True).start()
+        future.add_done_callback(self._waiter_ended)
+        self._running += 1
+        if self._threads < min(self._size, self._running):
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"veredus-{self._threads}", daemon=True).start()
         self._jobs.put((function, contextvars.copy_context(), loop, future))
         return future
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
             job = self._jobs.get()
-            with self._lock:
-                self._idle -= 1
             if job is None:
                 return
             function, context, loop, future = job
@@ -58,14 +55,19 @@ class ThreadPool:
             except RuntimeError:
                 return  # the loop has ended
 
+    def _waiter_ended(self, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            self._abandoned += 1
+
     def _deliver(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        self.running -= 1
+        self._running -= 1
         if future.done():
-            return
-        if error is None:
+            self._abandoned -= 1
+            self._on_free()
+        elif error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration):
-            future.set_exception(RuntimeError(f"the handler raised StopIteration({error.value!r})"))
+        elif isinstance(error, StopIteration | GeneratorExit):  # a future must not end with these
+            future.set_exception(RuntimeError(f"the handler raised {error!r}"))
         else:
             future.set_exception(error)
 

@@ -56,6 +56,7 @@ class Processor(Role):
         self._bus = bus
         self._capacity = capacity
         self._on_idle = on_idle
+        self._most = (hands.size + 1) // 2
         self._rng = random.Random()
         self._ready = dict(queues)
         self._wake = asyncio.Event()
@@ -109,8 +110,12 @@ class Processor(Role):
         return not self._ready
 
     async def _fetch(self) -> bool:
-        """Ask for what the free hands can take. False when there is nobody to ask or no hand free."""
-        hands = self._hands.free
+        """Ask for what the free hands can take. False when there is nobody to ask or no hand free.
+
+        Never for more than half of all hands at once: while one half runs, the other half's tasks are on their way, so
+        that neither Redis nor this process waits for the other.
+        """
+        hands = min(self._hands.free, self._most)
         if hands <= 0 or not self._ready:
             return False
         if self._strict or len(self._ready) == 1:

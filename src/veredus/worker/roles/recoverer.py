@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 
@@ -24,8 +25,6 @@ from veredus.worker.role import Role
 
 logger = logging.getLogger("veredus.worker")
 
-KNOWN_FOR = 10.0
-"""Seconds for which the list of all queues is remembered."""
 CLAIM_MS = 5_000
 """How long a claimed task is ours: enough to settle it, short if we die with it."""
 STANDSTILL_MS = 2_000
@@ -57,7 +56,7 @@ class Recoverer(Role):
         self._sweeps = 0
         self._since: dict[str, int] = {}
         self._queues: list[str] = []
-        self._queues_read_at = -KNOWN_FOR
+        self._queues_read_at = -math.inf
         self._next_expiry = self.interval
 
     async def step(self) -> None:
@@ -82,7 +81,8 @@ class Recoverer(Role):
 
     async def _all_queues(self) -> list[str]:
         now = time.monotonic()
-        if now - self._queues_read_at >= KNOWN_FOR:
+        # A queue that is new must be known well before a lease in it can run out.
+        if now - self._queues_read_at >= self._config.beat:
             self._queues = await self._store.queues()
             self._queues_read_at = now
         return self._queues

@@ -1,0 +1,86 @@
+"""Handlers that block their event loop: one that is only slow is left alone, one that hangs is taken away."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.crash.fleet import LEASE, LEASE_EXPIRED, Fleet, say, size
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+
+TIMEOUT = size(1, 5)
+"""Seconds that the hanging handler has."""
+STARTED_ELSEWHERE = size(12.0, 25.0)
+
+
+def test_a_long_block_is_not_taken_for_a_crash(fleet: Fleet) -> None:
+    block = size(4 * LEASE, 45.0)
+    fleet.start_many(2, concurrency=3)
+    ids = fleet.enqueue(2, block=block)
+    fleet.wait(lambda: len(fleet.starts()) == 2, block + 20, "the starts")
+    looks = 0
+
+    def over() -> bool:
+        nonlocal looks
+        running = {fact.pid for fact in fleet.starts()} - {fact.pid for fact in fleet.finishes()}
+        assert all(fleet.shown_alive(pid) for pid in running), "a blocked worker vanished from the tools"
+        looks += 1
+        return len(fleet.finishes()) == 2
+
+    fleet.wait(over, 2 * block + 10, "the ends")
+    fleet.wait_done(15)
+    say(f"blocked for {block} s, {len(fleet.starts())} starts, shown alive in {looks} looks")
+    assert sorted(fact.id for fact in fleet.starts()) == sorted(ids)
+    assert "lost its worker" not in fleet.log()
+    assert fleet.counter("failed") == 0
+    assert fleet.breaches() == []
+
+
+def test_a_hanging_handler_is_started_elsewhere_and_ends_archived(fleet: Fleet) -> None:
+    fleet.start_many(3, concurrency=3)
+    (task_id,) = fleet.enqueue(block=3600, options={"timeout": TIMEOUT, "max_retry": 1})
+    fleet.wait(lambda: len(fleet.starts(task_id)) == 2, STARTED_ELSEWHERE + 5, "the second start")
+    first, second = fleet.starts(task_id)
+    say(f"hung with a timeout of {TIMEOUT} s, started elsewhere after {second.at - first.at:.1f} s")
+    assert first.pid != second.pid
+    assert TIMEOUT < second.at - first.at < STARTED_ELSEWHERE
+    took = fleet.wait(lambda: fleet.field(task_id, "state") == "archived", STARTED_ELSEWHERE + 5, "the archive")
+    say(f"archived {took:.1f} s after the second start")
+    message = fleet.message(task_id)
+    assert (message.retried, message.error_msg) == (1, LEASE_EXPIRED)
+    assert len(fleet.starts(task_id)) == 2
+    (canary,) = fleet.enqueue()
+    fleet.wait(lambda: fleet.finishes(canary), 10, "the third worker")
+    assert fleet.breaches() == []
+
+
+def test_the_neighbours_of_a_hanging_handler_are_taken_away_too(fleet: Fleet) -> None:
+    worker = fleet.start(concurrency=5)
+    neighbours = fleet.enqueue(2, gate="{n}", options={"timeout": 600})
+    fleet.wait(lambda: len(fleet.starts()) == 2, 10, "the neighbours")
+    (task_id,) = fleet.enqueue(block=3600, options={"timeout": TIMEOUT, "max_retry": 0})
+    fleet.wait(lambda: fleet.starts(task_id), 10, "the hanging one")
+    fleet.open_gate("2")
+    other = fleet.start(concurrency=5)
+    took = fleet.wait(lambda: len(fleet.finishes(*neighbours)) == 2, 2 * STARTED_ELSEWHERE, "the neighbours elsewhere")
+    say(f"the neighbours were finished elsewhere {took:.1f} s later")
+    assert {fact.pid for fact in fleet.finishes(*neighbours)} == {other.pid}
+    fleet.wait(lambda: fleet.field(task_id, "state") == "archived", STARTED_ELSEWHERE, "the archive")
+    assert worker.exit_code is None
+
+
+def test_a_hung_child_is_replaced(fleet: Fleet) -> None:
+    supervisor = fleet.start(processes=2, concurrency=3)
+    children = set(supervisor.children())
+    (task_id,) = fleet.enqueue(block=3600, options={"timeout": TIMEOUT, "max_retry": 1})
+    fleet.wait(lambda: len(fleet.starts(task_id)) == 2, STARTED_ELSEWHERE + 5, "the second start")
+    first, second = fleet.starts(task_id)
+    fleet.wait(lambda: fleet.field(task_id, "state") == "archived", STARTED_ELSEWHERE + 5, "the archive")
+    fleet.wait(lambda: len(set(supervisor.children()) - {first.pid, second.pid}) == 2, 15, "new children")
+    say(f"started again after {second.at - first.at:.1f} s; children {children} -> {set(supervisor.children())}")
+    assert first.pid in children
+    assert supervisor.log.count("ended with exit code 70") == 2
+    assert fleet.message(task_id).retried == 1
+    canaries = fleet.enqueue(6)
+    fleet.wait(lambda: len(fleet.finishes(*canaries)) == 6, 10, "work as before")
+    assert fleet.breaches() == []

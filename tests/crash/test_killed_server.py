@@ -1,0 +1,66 @@
+"""The server killed with -9 and started again under load: workers go on by themselves, what was safe stays safe."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tests.crash.fleet import RECOVERY, Fleet, say, seeded, size, thread
+from veredus.errors import StoreError
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+
+SAFE_AFTER = 1.5
+"""Seconds after which an acknowledged write is on the disk: fsync runs every second."""
+
+
+def test_killed_and_started_again_under_load(fleet: Fleet) -> None:
+    rng = seeded()
+    workers = fleet.start_many(2, concurrency=10)
+    acknowledged: dict[str, float] = {}
+    refused = 0
+    ending = threading.Event()
+
+    def produce() -> None:
+        nonlocal refused
+        while not ending.wait(0.05):
+            try:
+                sent = fleet.enqueue_all([{"seconds": rng.uniform(0.01, 0.2)} for _ in range(5)])
+            except StoreError:
+                refused += 1
+            else:
+                acknowledged.update(dict.fromkeys(sent, time.time()))
+
+    producer = thread(produce)
+    gaps = []
+    safe: set[str] = set()
+    for _ in range(size(1, 3)):
+        began = time.time()
+        fleet.wait(lambda: time.time() - began > size(3.0, 6.0) and len(fleet.finishes()) > 100, 30, "a load")
+        killed_at = time.time()
+        fleet.server.kill()
+        safe |= {task_id for task_id, at in list(acknowledged.items()) if at < killed_at - SAFE_AFTER}
+        time.sleep(rng.uniform(0.2, 1.0))  # how long it is away
+        fleet.server.start()
+        back_at = time.time()
+        fleet.wait(lambda: fleet.starts()[-1].at > back_at, 10, "the first start after that")
+        gaps.append(next(fact.at for fact in fleet.starts() if fact.at > back_at) - back_at)
+    fleet.wait(lambda: time.time() - back_at > 2.0, 5, "more load")
+    ending.set()
+    producer.join(15)
+    took = fleet.wait_done(2 * RECOVERY + 15)
+    finished = [fact.id for fact in fleet.finishes()]
+    lost = set(acknowledged) - set(finished)
+    say(
+        f"{len(acknowledged)} acknowledged, {len(safe)} of them safe; workers went on after "
+        f"{', '.join(f'{gap:.2f}' for gap in gaps)} s; {len(finished) - len(set(finished))} run again, "
+        f"{len(lost)} lost of those not on the disk yet, {refused} refused; the end came {took:.1f} s after the load"
+    )
+    assert max(gaps) < 5
+    assert len(safe) > 100
+    assert safe <= set(finished)
+    assert all(worker.exit_code is None for worker in workers)
+    assert fleet.breaches() == []
+    assert fleet.remains() == []

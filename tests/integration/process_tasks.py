@@ -1,0 +1,72 @@
+"""Tasks that run in processes of their own: these must be importable by a child."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from veredus import App, RevokeTask, SkipRetry, current
+from veredus.errors import PayloadError
+
+app = App("redis://127.0.0.1:1")  # every test points it at its own server
+
+
+@app.task(run_in="process", max_retry=3)
+def compute(n: int, scale: float = 1.0) -> float:
+    return n * n * scale
+
+
+@app.task(run_in="process")
+def raw_result() -> bytes:
+    return b"\x00\xff"
+
+
+@app.task(run_in="process")
+def no_result() -> None: ...
+
+
+@app.task(run_in="process")
+def behave(how: str) -> None:
+    if how == "skip":
+        raise SkipRetry("no more")
+    if how == "wrapped skip":
+        raise ValueError("wrapped") from SkipRetry()
+    if how == "revoke":
+        raise RevokeTask
+    if how == "fail":
+        raise ValueError("boom")
+    if how == "own payload error":
+        raise PayloadError("of another task")
+    if how == "exit":
+        raise SystemExit("bye")
+    if how == "die":
+        os._exit(7)
+
+
+@app.task(run_in="process", timeout=1)
+def write_late(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(4)
+    Path(path).write_text("went on")
+
+
+@app.task(run_in="process", queue="cpu")
+def until(path: str) -> None:
+    """Runs until the file exists."""
+    Path(f"{path}.{current().id}").touch()
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
+@app.task(run_in="process", timeout=100, headers={"h": "1"})
+def about_me() -> dict[str, object]:
+    context = current()
+    return {
+        "id": context.id,
+        "queue": context.queue,
+        "attempt": context.attempt,
+        "headers": dict(context.headers),
+        "left": context.deadline.timestamp() - time.time(),
+        "pid": os.getpid(),
+    }

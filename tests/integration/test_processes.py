@@ -1,0 +1,107 @@
+"""Handlers with run_in="process": results, errors, timeouts that kill, and no more taken than there are processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.integration import process_tasks
+from tests.integration.support import FAST, Look, eventually
+from tests.support.servers import VALKEY_ONLY
+from veredus import App
+
+pytestmark = VALKEY_ONLY
+
+
+@pytest.fixture
+async def app(url: str) -> App:
+    process_tasks.app.use(url)
+    await process_tasks.app.close()
+    return process_tasks.app
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+async def test_results_come_back_encoded(app: App, look: Look) -> None:
+    async with app.worker(**FAST, process_pool=1):
+        computed = await process_tasks.compute.enqueue(7, scale=0.5)
+        raw = await process_tasks.raw_result.enqueue()
+        nothing = await process_tasks.no_result.enqueue()
+        me = await process_tasks.about_me.enqueue()
+        await look.ends(computed.id, "completed", timeout=30)
+        await look.ends(raw.id, "completed")
+        await look.ends(nothing.id, "gone")
+        await look.ends(me.id, "completed")
+    assert (await look.fields(computed.id))["result"] == b"24.5"
+    assert (await look.fields(raw.id))["result"] == b"\x00\xff"
+    told = json.loads((await look.fields(me.id))["result"])
+    assert told["pid"] != os.getpid()
+    assert told["left"] == pytest.approx(100, abs=30)
+    expected = {"id": me.id, "queue": "default", "attempt": 1, "headers": {"h": "1"}}
+    assert {name: told[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "text"),
+    [
+        ("skip", "archived", "no more"),
+        ("wrapped skip", "archived", "wrapped"),
+        ("revoke", "gone", ""),
+        ("fail", "retry", "boom"),
+        ("own payload error", "retry", "of another task"),
+        ("exit", "retry", "bye"),
+        ("die", "retry", "exit code 7"),
+    ],
+)
+async def test_an_error_in_a_process_steers_as_anywhere_else(
+    app: App, look: Look, how: str, state: str, text: str
+) -> None:
+    async with app.worker(**FAST, process_pool=1):
+        bad, good = await process_tasks.behave.enqueue(how), await process_tasks.no_result.enqueue()
+        message = await look.ends(bad.id, state, timeout=30)
+        await look.ends(good.id, "gone", timeout=30)
+    if message is not None:
+        assert text in message.error_msg
+
+
+async def test_a_payload_that_does_not_fit_is_archived(app: App, look: Look) -> None:
+    async with app.worker(**FAST, process_pool=1):
+        handle = await app.enqueue(process_tasks.compute.name, {"n": "seven"})
+        message = await look.ends(handle.id, "archived", timeout=30)
+    assert message is not None
+    assert "n" in message.error_msg
+    assert message.retried == 0
+
+
+async def test_a_handler_that_overruns_is_killed(app: App, look: Look, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    async with app.worker(**FAST, process_pool=1):
+        handle = await process_tasks.write_late.enqueue(str(file))
+        message = await look.ends(handle.id, "retry", timeout=30)
+        assert message is not None
+        assert message.error_msg == "context deadline exceeded"
+        if file.exists():  # else it did not get as far as that within its second
+            pid = int(file.read_text())
+            await eventually(lambda: not _alive(pid))
+            assert file.read_text() == str(pid)
+
+
+async def test_no_more_is_taken_than_there_are_processes(app: App, look: Look, tmp_path: Path) -> None:
+    release, cpu = tmp_path / "release", look.of("cpu")
+    handles = [await process_tasks.until.enqueue(str(release)) for _ in range(6)]
+    async with app.worker(["cpu"], **FAST, process_pool=2):
+        await eventually(lambda: len(list(tmp_path.glob("release.*"))) == 2, timeout=30)
+        assert sorted(await cpu.active()) == sorted(handle.id for handle in handles[:2])
+        assert await cpu.pending() == [handle.id for handle in handles[2:]]
+        release.touch()
+        for handle in handles:
+            await cpu.ends(handle.id, "gone", timeout=30)

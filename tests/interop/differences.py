@@ -1,0 +1,150 @@
+"""The differences that show in a dump: each turns what Asynq wrote into what Veredus is to write instead.
+
+Every name here is a row of docs/asynq-differences.md; whatever differs beyond these fails the comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+from tests.interop.golden import Picture, golden_dump, golden_run, picture, seconds
+from tests.support.golden import load
+
+Rule = Callable[[Picture, Any], None]
+RULES: dict[str, Rule] = {}
+
+
+def expected(name: str, allowed: Collection[str] | None = None) -> Picture:
+    """The golden picture with the allowed differences (all by default) applied."""
+    result = picture(golden_dump(name), golden_run(name))
+    for row, rule in RULES.items():
+        if allowed is None or row in allowed:
+            rule(result, load(name))
+    return result
+
+
+def rule(row: str) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        RULES[row] = function
+        return function
+
+    return register
+
+
+def _replace(found: Picture, old: Any, new: Any) -> None:
+    for path, token in found.items():
+        if token == old:
+            found[path] = new
+
+
+def _tasks(found: Picture, name: str, value: Any) -> list[str]:
+    """Keys of the task hashes with this hash field."""
+    return [path[0] for path, token in list(found.items()) if path[1:] == ("field", name) and token == value]
+
+
+def _of_type(found: Picture, task_type: str) -> list[str]:
+    return [path[0] for path, token in list(found.items()) if path[1:] == ("msg", "type") and token == task_type]
+
+
+def _calls(golden: Any) -> list[Any]:
+    return [call for call in golden["inputs"] if call["call"].startswith("Client.")]
+
+
+@rule("due-rounded-up")
+def due_rounded_up(found: Picture, golden: Any) -> None:
+    _replace(found, "due, rounded down", "due, rounded up")
+
+
+@rule("due-index")
+def due_index(found: Picture, golden: Any) -> None:
+    for path in list(found):
+        prefix, _, name = path[0].rpartition(":")
+        if path[1:2] == ("score",) and name in ("scheduled", "retry"):
+            index = f"{prefix}:due"
+            found[(index, "type")], found[(index, "ttl")] = "zset", "none"
+            found[(index, "score", path[2])] = f"the millisecond in {name}"
+
+
+@rule("wakeup-channel")
+def wakeup_channel(found: Picture, golden: Any) -> None:
+    for path, queues in list(found.items()):
+        if path[-1] == "queues" and "asynq:cancel" in found[("channels",)]:
+            found[("channels",)] |= {f"asynq:{{{queue}}}:delay_wakeup" for queue in queues}
+
+
+@rule("batch-memory")
+def batch_memory(found: Picture, golden: Any) -> None:
+    servers = [call["config"]["queues"] for call in golden["inputs"] if call["call"] == "Server.Start"]
+    served = {item.split("=")[0] for queues in servers for item in queues.split(",")}
+    for queue in served & {call["given"].get("queue", "default") for call in _calls(golden)}:
+        key = f"asynq:{{{queue}}}:batch:<worker>"
+        found |= {(key, "type"): "string", (key, "ttl"): "10 min", (key, "value"): "a number"}
+
+
+@rule("owner-fields")
+def owner_fields(found: Picture, golden: Any) -> None:
+    for key in _tasks(found, "state", "active"):
+        found[(key, "field", "owner")] = "a batch of a worker"
+        found[(key, "field", "until")] = "the end of the lease"
+
+
+@rule("lease-length")
+def lease_length(found: Picture, golden: Any) -> None:
+    _replace(found, "30 s after the beat", "12 s after the beat")
+
+
+@rule("losses-field")
+def losses_field(found: Picture, golden: Any) -> None:
+    for path, token in list(found.items()):
+        if path[1:] == ("msg", "error_msg") and token == "asynq: task lease expired":
+            found[(path[0], "field", "losses")] = "1"
+
+
+@rule("recovery-at-once")
+def recovery_at_once(found: Picture, golden: Any) -> None:
+    if golden["scenario"] == "server-killed-recovered":
+        _replace(found, "15 to 44 s after the failure", "0 to 0 s after the failure")
+
+
+@rule("requeue-pending-since")
+def requeue_pending_since(found: Picture, golden: Any) -> None:
+    for key in _tasks(found, "state", "pending"):
+        found[(key, "field", "pending_since")] = "a nanosecond of the run"
+
+
+@rule("fractions-rounded-up")
+def fractions_rounded_up(found: Picture, golden: Any) -> None:
+    for call in _calls(golden):
+        for name in ("timeout", "retention"):
+            exact = seconds(call["given"].get(name, ""))
+            if exact != int(exact):
+                for key in _of_type(found, call["type"]):
+                    found[(key, "msg", name)] = math.ceil(exact)
+
+
+@rule("batch-headers")
+def batch_headers(found: Picture, golden: Any) -> None:
+    for call in _calls(golden):
+        headers = call["given"].get("header")
+        if call["call"] == "Client.BatchEnqueueContext" and headers:
+            for key in _of_type(found, call["type"]):
+                found[(key, "msg", "headers")] = dict(text.split("=", 1) for text in headers)
+                found[(key, "msg", "field order")] += (15,)
+
+
+@rule("id-conflict-lock")
+def id_conflict_lock(found: Picture, golden: Any) -> None:
+    if golden["scenario"] != "unique-id-conflict":
+        return
+    prefix, second = "asynq:{default}:", golden["inputs"][2]
+    lock = f"{prefix}unique:u:a:a9f0e61a137d86aa9db53465e0801612"
+    for path, token in list(found.items()):
+        if path[0] == f"{prefix}t:fixed-id-1":  # the third call, refused by Asynq, is a task like the first
+            found[(f"{prefix}t:<task 0>", *path[1:])] = token
+    new = f"{prefix}t:<task 0>"
+    found[(lock, "value")] = found[(new, "msg", "id")] = "<task 0>"
+    found[(new, "msg", "payload")] = second["given"]["payload"].encode()
+    found[(new, "msg", "unique_key")] = found[(new, "field", "unique_key")] = lock
+    found[(f"{prefix}pending", "items")] = ("<task 0>", "fixed-id-1")

@@ -1,0 +1,205 @@
+"""A real cluster of three masters: every queue on its own node, slots that move, slots that are moving."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.servers import NoBinary, RealServer, free_port, wait_for
+from veredus.errors import ConnectionLost, NotReady
+from veredus.model.settlement import Done, Retry
+from veredus.store.cluster import SLOTS, slot_of
+from veredus.store.intake import CREATED, Entry
+from veredus.store.store import Store, Subscription, Watch, connect
+from veredus.store.work import Work
+from veredus.wire import keys
+from veredus.wire.presence import ServerRecord
+
+THIRD = SLOTS // 3
+RANGES = [(0, THIRD - 1), (THIRD, 2 * THIRD - 1), (2 * THIRD, SLOTS - 1)]
+
+
+@dataclass
+class Nodes:
+    servers: list[RealServer]
+    ids: list[str]
+
+    @property
+    def url(self) -> str:
+        return f"redis+cluster://127.0.0.1:{self.servers[0].port}"
+
+    def queues(self, node: int, count: int) -> list[str]:
+        """Names of queues that live on this node at first."""
+        first, last = RANGES[node]
+        names = (f"q{node}-{i}" for i in range(10_000))
+        return [name for name in names if first <= slot_of(keys.pending(name)) <= last][:count]
+
+    def key_is_on(self, node: int, key: str) -> bool:
+        slot = slot_of(key)
+        found = self.servers[node].client().execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1000)
+        return key.encode() in found
+
+    def move(self, slot: int, target: int) -> None:
+        """Give an empty slot to another node, at once."""
+        for server in [self.servers[target], *self.servers]:
+            server.client().execute_command("CLUSTER", "SETSLOT", slot, "NODE", self.ids[target])
+
+    def begin_move(self, slot: int, source: int, target: int) -> None:
+        self.servers[target].client().execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", self.ids[source])
+        self.servers[source].client().execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", self.ids[target])
+
+
+def _is_whole(server: RealServer) -> bool:
+    info = server.client().execute_command("CLUSTER", "INFO")
+    text = info.decode() if isinstance(info, bytes) else str(info)
+    state = dict(line.split(":", 1) for line in text.replace("\r", "").splitlines() if ":" in line)
+    return state["cluster_state"] == "ok" and state["cluster_slots_ok"] == str(SLOTS) and state["cluster_size"] == "3"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    servers: list[RealServer] = []
+    try:
+        for _ in range(3):
+            options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+            servers.append(RealServer("valkey", *options, port=free_port()))
+        for epoch, (server, slots) in enumerate(zip(servers, RANGES, strict=True), start=1):
+            client = server.client()
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", epoch)
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", *slots)
+        for other in servers[1:]:
+            servers[0].client().execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)
+        for server in servers:
+            wait_for(lambda server=server: _is_whole(server), seconds=20, what="a whole cluster")
+        ids = [server.client().execute_command("CLUSTER", "MYID").decode() for server in servers]
+        yield Nodes(servers, ids)
+    except NoBinary as exc:
+        pytest.skip(str(exc))
+    finally:
+        for server in servers:
+            server.close()
+
+
+@pytest.fixture
+async def cluster(nodes: Nodes) -> AsyncIterator[Store]:
+    for server in nodes.servers:
+        server.client().flushall()
+    store = Store(connect(nodes.url), patience=0.0)
+    yield store
+    await store.close()
+
+
+async def run_through(store: Store, queue: str, ids: list[str]) -> None:
+    assert await store.intake.add_many(queue, [Entry(task_id, b"m") for task_id in ids]) == [CREATED] * len(ids)
+    work = Work(store.redis, "w", lease_ms=12_000)
+    batch = await work.dequeue(queue, len(ids))
+    assert [task_id for task_id, _ in batch.rows] == ids
+    assert await work.settle(queue, [Done(task_id, batch.owner) for task_id in ids]) == []
+
+
+async def test_queues_on_every_node_are_worked_on(nodes: Nodes, cluster: Store) -> None:
+    names = [name for node in range(3) for name in nodes.queues(node, 2)]
+    for name in names:
+        await run_through(cluster, name, ["a", "b", "c"])
+    for node in range(3):
+        for name in nodes.queues(node, 2):
+            assert nodes.key_is_on(node, keys.processed(name))
+    assert await cluster.queues() == sorted(names)
+
+
+async def test_looks_at_many_queues_go_to_all_nodes_at_once(nodes: Nodes, cluster: Store) -> None:
+    names = [name for node in range(3) for name in nodes.queues(node, 2)]
+    for name in names:
+        await cluster.intake.add(name, Entry("due", b"", due="1000"))
+        await cluster.intake.add(name, Entry("later", b"", due="+60000"))
+    looks = await cluster.delays.forward(names)
+    assert [look.moved for look in looks] == [1] * 6
+    assert all(55 < look.wait <= 60.1 for look in looks)
+    work = Work(cluster.redis, "w", lease_ms=12_000)
+    for name in names:
+        batch = await work.dequeue(name, 1)
+        assert await work.settle(name, [Retry("due", batch.owner, b"", 1000, True)]) == []
+    sweeps = await cluster.leases.recover(names, "r:1", since={}, max_gap_ms=1, claim_ms=1000)
+    assert {sweep.swept for sweep in sweeps.values()} == {False}
+
+
+async def test_the_record_of_a_worker_and_the_wakeups(nodes: Nodes, cluster: Store) -> None:
+    record = ServerRecord(
+        host="h",
+        pid=1,
+        server_id="s",
+        concurrency=1,
+        queues={"q": 1},
+        strict_priority=False,
+        status="active",
+        started_at=0.0,
+        active_worker_count=1,
+    )
+    await cluster.presence.beat(record, {"a": b"A"})
+    own = keys.server("h", 1, "s")
+    assert [own.encode()] == await cluster.redis.command("ZRANGE", keys.SERVERS, 0, -1, key=keys.SERVERS)
+    assert await cluster.redis.command("EXISTS", own, key=own) == 1
+    await cluster.presence.leave(record)
+    assert await cluster.redis.command("EXISTS", own, key=own) == 0
+    assert await cluster.redis.command("ZCARD", keys.WORKERS, key=keys.WORKERS) == 0
+
+    for node in range(3):
+        name = nodes.queues(node, 1)[0]
+        watch = Watch(cluster.redis, name)
+        assert await watch.wait(0.05) is False
+        await cluster.intake.add(name, Entry("a", b""))
+        assert await watch.wait(5) is True
+        watch.close()
+        heard: list[bytes] = []
+        subscription = Subscription(
+            cluster.redis, [keys.delay_wakeup(name)], lambda _, data, heard=heard: heard.append(data)
+        )
+        await subscription.open(lambda: None)
+        await cluster.intake.add(name, Entry("later", b"", due="4000000000000"))
+        await subscription.ping()
+        assert heard == [b"4000000000000"]
+        subscription.close()
+
+
+async def test_a_slot_that_moved_is_found_by_what_the_old_node_answers(nodes: Nodes, cluster: Store) -> None:
+    before, moving = nodes.queues(0, 12)[10:12]
+    await run_through(cluster, before, ["a"])
+    await cluster.redis.command("GET", keys.pending(moving), key=keys.pending(moving))
+    nodes.move(slot_of(keys.pending(moving)), 2)
+    await run_through(cluster, moving, ["a", "b"])
+    assert nodes.key_is_on(2, keys.processed(moving))
+    assert await cluster.redis.command("GET", keys.processed(moving), key=keys.processed(moving)) == b"2"
+
+
+async def test_while_a_slot_is_moving_nothing_is_lost(nodes: Nodes, cluster: Store) -> None:
+    """What needs one key goes to where the old node says; what needs several is refused until the move has ended."""
+    name = nodes.queues(1, 20)[19]
+    slot, counter = slot_of(keys.pending(name)), keys.processed(name)
+    await cluster.intake.add(nodes.queues(1, 1)[0], Entry("a", b""))
+    nodes.begin_move(slot, 1, 2)
+    assert await cluster.intake.add_many(name, [Entry("a", b"A"), Entry("b", b"B")]) == [CREATED, CREATED]
+    assert await cluster.redis.command("INCR", counter, key=counter) == 1
+    assert await cluster.redis.command("INCR", counter, key=counter) == 2
+    assert nodes.key_is_on(2, keys.pending(name))
+    work = Work(cluster.redis, "w", lease_ms=12_000)
+    with pytest.raises(NotReady, match="TRYAGAIN"):
+        await work.dequeue(name, 2)
+    nodes.move(slot, 2)
+    assert (await work.dequeue(name, 2)).rows == [("a", b"A"), ("b", b"B")]
+    assert await cluster.redis.command("INCR", counter, key=counter) == 3
+
+
+async def test_the_first_node_may_be_down_if_another_is_known(nodes: Nodes) -> None:
+    ports = [1, nodes.servers[2].port]
+    store = Store(connect("redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in ports)))
+    await run_through(store, nodes.queues(0, 30)[29], ["a"])
+    await store.close()
+
+
+async def test_no_node_answers() -> None:
+    store = Store(connect("redis+cluster://127.0.0.1:1,127.0.0.1:2"), patience=0.0)
+    with pytest.raises(ConnectionLost, match="no node of the cluster answers"):
+        await store.ping()
+    await store.close()

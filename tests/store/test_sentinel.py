@@ -1,0 +1,73 @@
+"""A real failover: the master is killed, the sentinel promotes the replica, and the store finds it by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.servers import RealServer, free_port, wait_for
+from veredus.errors import ConnectionLost, NotReady
+from veredus.store.intake import CREATED, Entry
+from veredus.store.store import Store, connect
+from veredus.store.work import Work
+
+CONFIG = """bind 127.0.0.1
+sentinel monitor main 127.0.0.1 {port} 1
+sentinel down-after-milliseconds main 400
+sentinel failover-timeout main 4000
+"""
+
+
+@pytest.mark.timeout(60)
+async def test_the_store_finds_the_new_master(new_server: Callable[..., RealServer]) -> None:
+    master = new_server(port=free_port())
+    replica = new_server(
+        "--replicaof", "127.0.0.1", str(master.port), "--repl-diskless-sync-delay", "0", port=free_port()
+    )
+    wait_for(
+        lambda: replica.client().info("replication")["master_link_status"] == "up", seconds=15, what="the replication"
+    )
+    sentinel = new_server(port=free_port(), sentinel=CONFIG.format(port=master.port))
+    wait_for(
+        lambda: sentinel.client().execute_command("SENTINEL", "REPLICAS", "main"), seconds=15, what="a known replica"
+    )
+
+    dead = free_port()
+    url = f"redis+sentinel://127.0.0.1:{dead},127.0.0.1:{sentinel.port}/main/0"
+    store = Store(connect(url, timeout=2.0), patience=25.0)
+    assert await store.intake.add("q", Entry("before", b"1")) == CREATED
+    assert master.client().llen("asynq:{q}:pending") == 1
+    assert master.client().wait(1, 5000) == 1
+
+    master.kill()
+    with pytest.raises((ConnectionLost, NotReady)):
+        await store.ping()
+    async with asyncio.timeout(30):
+        assert await store.intake.add("q", Entry("after", b"2", own_id=True)) == CREATED
+    assert replica.client().info("replication")["role"] == "master"
+    batch = await Work(store.redis, "w", lease_ms=12_000).dequeue("q", 5)
+    assert batch.rows == [("before", b"1"), ("after", b"2")]
+    await store.close()
+
+
+async def test_no_sentinel_knows_the_name(new_server: Callable[..., RealServer]) -> None:
+    sentinel = new_server(port=free_port(), sentinel="bind 127.0.0.1\nsentinel monitor main 127.0.0.1 1 1\n")
+    store = Store(connect(f"redis+sentinel://127.0.0.1:{sentinel.port}/other"))
+    with pytest.raises(ConnectionLost, match="knows no master 'other'"):
+        await store.ping()
+    await store.close()
+
+
+async def test_a_replica_that_a_sentinel_names_as_master_is_not_written_to(
+    new_server: Callable[..., RealServer],
+) -> None:
+    replica = new_server("--replicaof", "127.0.0.1", "1", port=free_port())
+    sentinel = new_server(
+        port=free_port(), sentinel=f"bind 127.0.0.1\nsentinel monitor main 127.0.0.1 {replica.port} 1\n"
+    )
+    store = Store(connect(f"redis+sentinel://127.0.0.1:{sentinel.port}/main"))
+    with pytest.raises(NotReady, match="is not the master"):
+        await store.ping()
+    await store.close()
