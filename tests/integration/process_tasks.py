@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
 
-from veredus import App, RevokeTask, SkipRetry, current
+from veredus import App, Depends, RevokeTask, SkipRetry, current
 from veredus.errors import PayloadError
 
 app = App("redis://127.0.0.1:1")  # every test points it at its own server
@@ -70,3 +71,20 @@ def about_me() -> dict[str, object]:
         "left": context.deadline.timestamp() - time.time(),
         "pid": os.getpid(),
     }
+
+
+async def _base() -> int:
+    return 40
+
+
+@app.task(run_in="process")
+def with_dependency(n: int, base: int = Depends(_base)) -> int:
+    return base + n
+
+
+@app.task(run_in="process")
+def with_a_loop_of_its_own(n: int, base: int = Depends(_base)) -> int:
+    async def add() -> int:
+        return base + n
+
+    return asyncio.run(add())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -331,23 +332,17 @@ async def test_an_inner_timeout_is_an_ordinary_error(app: App, look: Look) -> No
 
 
 async def test_a_callable_object_and_a_partial_can_be_tasks(app: App, look: Look) -> None:
-    import functools
-
     got: list[Any] = []
 
     class Adder:
-        __qualname__ = "Adder"
-
         async def __call__(self, n: int) -> None:
             got.append(("object", n))
 
     def add(base: int, n: int) -> None:
         got.append(("partial", base + n))
 
-    partial = functools.partial(add, 10)
-    partial.__module__, partial.__qualname__ = __name__, "partial"  # type: ignore[attr-defined]
     as_object = app.task(name="object")(Adder())
-    as_partial = app.task(name="partial")(partial)
+    as_partial = app.task(name="partial")(functools.partial(add, 10))
     async with app.worker(**FAST):
         handles = [await as_object.enqueue(1), await as_partial.enqueue(n=2)]
         for handle in handles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,3 +106,11 @@ async def test_no_more_is_taken_than_there_are_processes(app: App, look: Look, t
         release.touch()
         for handle in handles:
             await cpu.ends(handle.id, "gone", timeout=30)
+
+
+@pytest.mark.parametrize("task", [process_tasks.with_dependency, process_tasks.with_a_loop_of_its_own])
+async def test_dependencies_are_provided_in_the_process(app: App, look: Look, task: Any) -> None:
+    async with app.worker(**FAST, process_pool=1):
+        handle = await task.enqueue(2)
+        await look.ends(handle.id, "completed", timeout=30)
+    assert (await look.fields(handle.id))["result"] == b"42"

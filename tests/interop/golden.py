@@ -336,7 +336,7 @@ class _Painter:
             shared = self._dump.rows.get(f"asynq:{{{queue}}}:{name}")
             if shared is None or member.encode() not in shared.value:
                 continue
-            if int(shared.value[member.encode()]) != math.ceil(score / 1000):
+            if float(shared.value[member.encode()]) != math.ceil(score / 1000):
                 return str(score)
             if name == "scheduled" and sent.due is not None and score != math.ceil(round(sent.due * 1000, 3)):
                 return str(score)

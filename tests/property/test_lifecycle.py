@@ -1,4 +1,4 @@
-"""Any sequence of verbs, by right and wrong owners, at any time: no task is ever lost, doubled or settled by a stranger."""
+"""Any sequence of verbs by right and wrong owners: no task is ever lost, doubled or settled by a stranger."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ async def test_a_writer_that_answers_for_too_few_tells_everybody() -> None:
 
     desk: Coalescer[int, int] = Coalescer(short)
     futures = [desk.add(1), desk.add(2)]
-    done, waiting = await asyncio.wait(futures, timeout=2)
+    _, waiting = await asyncio.wait(futures, timeout=2)
     assert not waiting
     with pytest.raises(ValueError):
         await futures[1]

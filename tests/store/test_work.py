@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -130,7 +131,7 @@ async def test_three_workers_share_a_queue_without_overlap(store: Store, url: st
     taken = await asyncio.gather(*[drain(f"w{i}", own) for i, own in enumerate(stores)])
     for own in stores:
         await own.close()
-    assert sorted(sum(taken, [])) == sorted(f"t{i}" for i in range(300))
+    assert sorted(itertools.chain(*taken)) == sorted(f"t{i}" for i in range(300))
 
 
 async def test_leases_by_queue(work: Work, store: Store, redis_client: Any) -> None:

@@ -68,7 +68,7 @@ def test_a_delay_is_never_shortened(seconds: float) -> None:
     assert times.to_whole_seconds(seconds) >= seconds - 1e-9
 
 
-@given(st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)))
+@given(st.integers(0, 10**16).map(lambda micros: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)))
 def test_an_instant_is_never_earlier_by_more_than_its_unit(instant: datetime) -> None:
     micros = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     assert times.unix_milliseconds(instant) == -(-micros // 1000)

@@ -11,8 +11,8 @@ from veredus.clock import SYSTEM, Clock
 from veredus.errors import TaskIdConflict
 from veredus.model.build import build, due_text, expires_text
 from veredus.model.lifecycle import State
-from veredus.store.batching import MAX_ITEMS
-from veredus.store.intake import CREATED, ID_EXISTS, Entry
+from veredus.store.batching import in_batches
+from veredus.store.intake import CREATED, ID_EXISTS, Entry, entry_size
 from veredus.store.store import Store
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
@@ -69,8 +69,7 @@ def _in_batches(sent: Sequence[tuple[Call[Any], Entry]]) -> Iterable[list[int]]:
     for position, (call, entry) in enumerate(sent):
         desks.setdefault((call.options.queue, bool(entry.due)), []).append(position)
     for positions in desks.values():
-        for first in range(0, len(positions), MAX_ITEMS):
-            yield positions[first : first + MAX_ITEMS]
+        yield from in_batches(positions, lambda position: entry_size(sent[position][1]))
 
 
 def _handle(call: Call[Any], entry: Entry, code: int) -> Handle[Any]:

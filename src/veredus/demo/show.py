@@ -144,13 +144,14 @@ class Show:
         notes, count = self._journal.notes, self._journal.count
         enqueued = TASKS + DELAYED + FLAKY + 1
         done = count("work") + count("on_time") + count("flaky") + count("long_job")
+        recovered = len(notes["long_job_started"]) - 1
         late = sorted(found["late"] * 1000 for found in notes["on_time"])
         table = Table(title="What happened", show_header=False)
         for name, value in (
             ("enqueued", f"{enqueued:,}"),
             ("done", f"{done:,}"),
             ("retried after a failure", str(len(notes["flaky_attempt"]) - FLAKY)),
-            ("recovered from a killed worker", f"{len(notes['long_job_started']) - 1} (after {self._recovered_after:.1f} s)"),
+            ("recovered from a killed worker", f"{recovered} (after {self._recovered_after:.1f} s)"),
             ("[bold]lost[/]", f"[bold]{enqueued - done}[/]"),
             ("lateness of delayed tasks", f"p50 {_share(late, 0.5):.1f} ms, p99 {_share(late, 0.99):.1f} ms"),
             ("early", str(sum(1 for ms in late if ms < 0))),

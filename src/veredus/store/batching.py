@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -11,15 +11,37 @@ Result = TypeVar("Result")
 
 MAX_ITEMS = 500
 """More in one script would hold up everybody else on the server."""
+MAX_BYTES = 4 * 1024 * 1024
+"""The same for large items."""
 MAX_IN_FLIGHT = 2
 """One on its way while the next is being filled."""
+
+
+def in_batches(items: Sequence[Item], size_of: Callable[[Item], int], most: int = MAX_ITEMS) -> Iterator[list[Item]]:
+    """Cut into batches that one script call can take, in order: neither too many items nor too many bytes."""
+    batch: list[Item] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if batch and (len(batch) >= most or total + size > MAX_BYTES):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size
+    if batch:
+        yield batch
 
 
 class Coalescer(Generic[Item, Result]):
     """Collects items and writes them in batches; each caller gets the result of its own item."""
 
-    def __init__(self, write: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]]) -> None:
+    def __init__(
+        self,
+        write: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        size_of: Callable[[Item], int] = lambda item: 0,
+    ) -> None:
         self._write = write
+        self._size_of = size_of
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._in_flight: set[asyncio.Task[None]] = set()
         self._scheduled = False
@@ -36,7 +58,8 @@ class Coalescer(Generic[Item, Result]):
     def _flush(self) -> None:
         self._scheduled = False
         while self._waiting and len(self._in_flight) < MAX_IN_FLIGHT:
-            batch, self._waiting = self._waiting[:MAX_ITEMS], self._waiting[MAX_ITEMS:]
+            batch = next(in_batches(self._waiting, lambda row: self._size_of(row[0])))
+            self._waiting = self._waiting[len(batch) :]
             task = asyncio.get_running_loop().create_task(self._send(batch))
             self._in_flight.add(task)
             task.add_done_callback(self._sent)

@@ -65,6 +65,9 @@ class Cluster:
         endpoint = self._slots[slot_of(key)]
         return self._nodes[endpoint].age(key) if endpoint in self._nodes else 0.0
 
+    def where(self) -> str:
+        return self.address.describe()
+
     async def close(self) -> None:
         if self._learning is not None:
             self._learning.cancel()

@@ -45,6 +45,10 @@ class Entry:
     """The id was made for this entry alone, so finding it means that an earlier try got through."""
 
 
+def entry_size(entry: Entry) -> int:
+    return len(entry.message)
+
+
 class Intake:
     """Writes new tasks. A lost connection is tried again for a while: the ids make that safe."""
 
@@ -59,7 +63,7 @@ class Intake:
         key = (queue, bool(entry.due))
         desk = self._desks.get(key)
         if desk is None:
-            desk = self._desks[key] = Coalescer(lambda entries: self.add_many(queue, entries))
+            desk = self._desks[key] = Coalescer(lambda entries: self.add_many(queue, entries), entry_size)
         return await desk.add(entry)
 
     async def add_many(self, queue: str, entries: Sequence[Entry]) -> list[int]:

@@ -51,6 +51,10 @@ class Redis(Protocol):
         """Seconds since the connection for this key was made; 0 without one."""
         ...
 
+    def where(self) -> str:
+        """For people: which server this is, never with a password."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -115,6 +119,12 @@ class Server:
         if connection is None or not connection.alive:
             return 0.0
         return time.monotonic() - connection.connected_at
+
+    def where(self) -> str:
+        address = self.address.describe()
+        if self._connection is not None and self._connection.where not in address:
+            return f"{address} ({self._connection.where})"
+        return address
 
     async def close(self) -> None:
         if self._connecting is not None:

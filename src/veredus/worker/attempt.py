@@ -34,6 +34,10 @@ from veredus.worker.settlement import Settler
 logger = logging.getLogger("veredus.worker")
 
 
+HOOK_TIMEOUT = 10.0
+"""Seconds for an async on_error: the task waits for it before its new state is written."""
+
+
 class _Unreadable(Exception):
     """The payload does not fit the handler: no retry will change that."""
 
@@ -233,7 +237,8 @@ class Workshop:
         try:
             told = self._config.on_error(error, attempt.context.job)
             if told is not None:
-                await told
+                async with asyncio.timeout(HOOK_TIMEOUT):
+                    await told
         except BaseException as exc:
             logger.error("on_error raised %r", exc)
 

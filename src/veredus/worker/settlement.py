@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from veredus.errors import StoreError
 from veredus.events import Bus, LeaseWasLost
 from veredus.model.settlement import Requeue, Settlement
+from veredus.store.batching import in_batches
 from veredus.store.work import Work
 from veredus.worker.hands import Attempt, Hands
 
@@ -17,6 +18,10 @@ logger = logging.getLogger("veredus.worker")
 MAX_ITEMS = 200
 
 Item = tuple[Settlement, Attempt | None]
+
+
+def _size(item: Item) -> int:
+    return len(getattr(item[0], "message", b"")) + len(getattr(item[0], "result", b"") or b"")
 
 
 class Settler:
@@ -52,10 +57,10 @@ class Settler:
         waiting, self._waiting = self._waiting, {}
         loop = asyncio.get_running_loop()
         for (queue, kind), items in waiting.items():
-            chunks = range(0, len(items), MAX_ITEMS)
-            # What goes to the front goes there last first, or the second chunk would stand before the first.
-            for first in reversed(chunks) if kind is Requeue else chunks:
-                task = loop.create_task(self._write(queue, items[first : first + MAX_ITEMS]))
+            batches = list(in_batches(items, _size, MAX_ITEMS))
+            # What goes to the front goes there last first, or the second batch would stand before the first.
+            for batch in reversed(batches) if kind is Requeue else batches:
+                task = loop.create_task(self._write(queue, batch))
                 self._writing.add(task)
                 task.add_done_callback(self._writing.discard)
 

@@ -142,7 +142,8 @@ class Supervisor:
         if code == EXIT_CONFIG:
             return code
         self._wait_before_next(child)
-        self._spawn()
+        if not self._stopping:
+            self._spawn()
         return 0
 
     def _wait_before_next(self, child: _Child) -> None:

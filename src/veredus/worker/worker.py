@@ -13,7 +13,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Self
 
 from veredus.clock import ServerClock
-from veredus.errors import ConfigError, StoreError, WorkerStopped
+from veredus.errors import ConfigError, NotReady, StoreError, WorkerStopped
 from veredus.events import Bus
 from veredus.model.settlement import Requeue
 from veredus.model.verdict import End
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("veredus.worker")
 
+LOADING_PATIENCE = 60.0
+"""Seconds to wait at the start for a server that is still loading."""
 EXIT_RECYCLE = 75
 """A child that wants to be replaced ends with this code."""
 EXIT_HUNG = 70
@@ -111,7 +113,7 @@ class Worker:
             self.worker_id[:8],
             ", ".join(f"{queue}={weight}" for queue, weight in self.queues.items()),
             self.config.concurrency,
-            redis.address.describe(),
+            redis.where(),
         )
 
     def _compose(self) -> None:
@@ -168,6 +170,7 @@ class Worker:
 
     async def _check_server(self) -> None:
         """Refuse what cannot work, warn of what will lose tasks."""
+        await self._wait_until_loaded()
         info = (await self._store.redis.command("INFO", "server", key="")).decode(errors="replace")
         version = next((line.split(":")[1] for line in info.splitlines() if line.startswith("redis_version:")), "")
         numbers = tuple(int(part) for part in version.strip().split(".")[:2] if part.isdigit())
@@ -179,6 +182,18 @@ class Worker:
                 logger.warning("maxmemory-policy is %s: the server may evict tasks; set noeviction", policy[1].decode())
         except StoreError:
             pass  # not everybody may read the configuration
+
+    async def _wait_until_loaded(self) -> None:
+        """A server that has just been started reads its data first: that is no reason to give up."""
+        give_up = time.monotonic() + LOADING_PATIENCE
+        while True:
+            try:
+                return await self._store.ping()
+            except NotReady as exc:
+                if time.monotonic() > give_up:
+                    raise
+                logger.warning("the server is not ready yet: %s", exc)
+                await asyncio.sleep(1.0)
 
     def _queues_of_one_pool(self) -> dict[str, str]:
         """Queues whose tasks all run in the same pool: more than it has room for need not be taken."""

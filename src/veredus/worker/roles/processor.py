@@ -120,9 +120,11 @@ class Processor(Role):
             return False
         if self._strict or len(self._ready) == 1:
             return await self._fetch_in_order(hands)
-        wanted = [
-            (queue, min(number, self._capacity(queue))) for queue, number in shares(self._ready, hands, self._rng)
-        ]
+        # Only among those that have room: hands dealt to a full pool would leave the others' work waiting.
+        able = {queue: weight for queue, weight in self._ready.items() if self._capacity(queue) > 0}
+        if not able:
+            return False
+        wanted = [(queue, min(number, self._capacity(queue))) for queue, number in shares(able, hands, self._rng)]
         asked = [(queue, number) for queue, number in wanted if number > 0]
         batches = await asyncio.gather(*[self._ask(queue, number) for queue, number in asked], return_exceptions=True)
         for error in batches:
