@@ -1,0 +1,42 @@
+"""How fast tasks are run: a queue filled before, drained by worker processes, timed between 10 % and 90 %."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+
+from benchmarks.enqueue import fill
+from benchmarks.server import BenchServer, process_cpu
+from benchmarks.workers import worker
+
+PROCESSED = "asynq:{bench}:processed"
+
+
+@dataclass(frozen=True)
+class Drain:
+    rate: float
+    worker_us: float
+    redis_us: float
+    redis_load: float
+
+
+async def drain(server: BenchServer, count: int, processes: int = 1, *, first: float = 0.1, last: float = 0.9) -> Drain:
+    await fill(server, count)
+    with contextlib.ExitStack() as stack:
+        pids = [stack.enter_context(worker(server)).pid for _ in range(processes)]
+        began, start = await _reach(server, int(count * first))
+        cpu, redis_cpu = sum(map(process_cpu, pids)), server.cpu_seconds()
+        ended, stop = await _reach(server, int(count * last))
+        cpu, redis_cpu = sum(map(process_cpu, pids)) - cpu, server.cpu_seconds() - redis_cpu
+    done, seconds = stop - start, ended - began
+    return Drain(done / seconds, cpu / done * 1e6, redis_cpu / done * 1e6, redis_cpu / seconds)
+
+
+async def _reach(server: BenchServer, wanted: int) -> tuple[float, int]:
+    while True:
+        done = int(server.client.get(PROCESSED) or 0)
+        if done >= wanted:
+            return time.perf_counter(), done
+        await asyncio.sleep(0.002)
