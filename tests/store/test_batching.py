@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import pytest
-
 from veredus.errors import StoreError
 from veredus.store import batching
 from veredus.store.batching import Coalescer
@@ -40,11 +38,8 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_calls_of_one_moment_are_one_write_and_each_gets_its_own_result() -> None:
-    writer = Writer()
-    desk = Coalescer(writer)
-    assert await asyncio.gather(*[desk.add(i) for i in range(100, 300)]) == [i * 2 for i in range(100, 300)]
-    assert writer.batches == [[*range(100, 300)]]
+def adding(desk: Coalescer[int, int], *items: int) -> list[asyncio.Task[int]]:
+    return [asyncio.create_task(desk.add(item)) for item in items]
 
 
 async def test_one_call_does_not_wait_for_company() -> None:
@@ -52,52 +47,81 @@ async def test_one_call_does_not_wait_for_company() -> None:
     assert await desk.add(4) == 8
 
 
-async def test_what_comes_meanwhile_leaves_together_and_at_most_two_are_on_their_way() -> None:
+async def test_calls_of_one_moment_share_few_writes_and_each_gets_its_own_result() -> None:
     writer = Writer(held=True)
     desk = Coalescer(writer)
-    futures = []
+    tasks = adding(desk, *range(100, 300))
+    await settle()
+    writer.gate.set()
+    assert await asyncio.gather(*tasks) == [i * 2 for i in range(100, 300)]
+    assert writer.batches == [[100], [101], [*range(102, 300)]]
+
+
+async def test_at_most_two_writes_are_on_their_way() -> None:
+    writer = Writer(held=True)
+    desk = Coalescer(writer)
+    tasks = []
     for i in range(20, 40):
-        futures.append(desk.add(i))
+        tasks += adding(desk, i)
         await settle()
     assert writer.batches == [[20], [21]]
     writer.gate.set()
-    assert await asyncio.gather(*futures) == [i * 2 for i in range(20, 40)]
-    assert writer.batches == [[20], [21], [*range(22, 40)]]
+    assert await asyncio.gather(*tasks) == [i * 2 for i in range(20, 40)]
     assert writer.most_at_once == batching.MAX_IN_FLIGHT
 
 
-async def test_a_write_has_a_bounded_size() -> None:
-    writer = Writer()
+async def test_a_write_has_a_bounded_number_of_items() -> None:
+    writer = Writer(held=True)
     desk = Coalescer(writer)
-    count = batching.MAX_ITEMS * 2 + 7
-    assert await asyncio.gather(*[desk.add(i + 20) for i in range(count)]) == [(i + 20) * 2 for i in range(count)]
-    assert [len(batch) for batch in writer.batches] == [batching.MAX_ITEMS, batching.MAX_ITEMS, 7]
+    count = 2 + batching.MAX_ITEMS * 2 + 7
+    tasks = adding(desk, *range(20, 20 + count))
+    await settle()
+    writer.gate.set()
+    assert await asyncio.gather(*tasks) == [(i + 20) * 2 for i in range(count)]
+    assert [len(batch) for batch in writer.batches] == [1, 1, batching.MAX_ITEMS, batching.MAX_ITEMS, 7]
 
 
-async def test_a_failed_write_fails_its_own_callers_and_no_later_ones() -> None:
-    desk = Coalescer(Writer())
-    replies = await asyncio.gather(*[desk.add(i) for i in (12, 13, 14)], return_exceptions=True)
-    assert [type(reply) for reply in replies] == [StoreError] * 3
+async def test_a_write_has_a_bounded_number_of_bytes() -> None:
+    assert list(batching.in_batches([3, 3, 3], lambda item: batching.MAX_BYTES // 2)) == [[3, 3], [3]]
+    assert list(batching.in_batches([1, 2], lambda item: batching.MAX_BYTES * 2)) == [[1], [2]]
+    assert list(batching.in_batches([], lambda item: 1)) == []
+
+
+async def test_a_failed_write_fails_its_own_callers_and_no_others() -> None:
+    writer = Writer(held=True)
+    desk = Coalescer(writer)
+    tasks = adding(desk, 20, 21, 12, 13, 14)
+    await settle()
+    writer.gate.set()
+    replies = await asyncio.gather(*tasks, return_exceptions=True)
+    assert replies[:2] == [40, 42]
+    assert [type(reply) for reply in replies[2:]] == [StoreError] * 3
     assert await desk.add(5) == 10
 
 
 async def test_a_cancelled_caller_leaves_the_others_alone() -> None:
     writer = Writer(held=True)
     desk = Coalescer(writer)
-    futures = [desk.add(i) for i in (20, 21, 22)]
+    tasks = adding(desk, 20, 21, 22, 23, 24)
     await settle()
-    futures[1].cancel()
+    tasks[0].cancel()
+    tasks[3].cancel()
+    await settle()
     writer.gate.set()
-    assert [await futures[0], await futures[2]] == [40, 44]
+    assert [await tasks[i] for i in (1, 2, 4)] == [42, 44, 48]
 
 
 async def test_a_writer_that_answers_for_too_few_tells_everybody() -> None:
+    gate = asyncio.Event()
+
     async def short(items: Sequence[int]) -> list[int]:
+        await gate.wait()
         return [1]
 
     desk: Coalescer[int, int] = Coalescer(short)
-    futures = [desk.add(1), desk.add(2)]
-    _, waiting = await asyncio.wait(futures, timeout=2)
-    assert not waiting
-    with pytest.raises(ValueError):
-        await futures[1]
+    tasks = adding(desk, 1, 2, 3, 4)
+    await settle()
+    gate.set()
+    replies = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 2)
+    assert replies[:2] == [1, 1]
+    assert [type(reply) for reply in replies[2:]] == [RuntimeError] * 2

@@ -33,7 +33,7 @@ def in_batches(items: Sequence[Item], size_of: Callable[[Item], int], most: int 
 
 
 class Coalescer(Generic[Item, Result]):
-    """Collects items and writes them in batches; each caller gets the result of its own item."""
+    """Writes items in batches; each caller gets the result of its own item. Whoever comes first does not wait."""
 
     def __init__(
         self,
@@ -43,35 +43,40 @@ class Coalescer(Generic[Item, Result]):
         self._write = write
         self._size_of = size_of
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
-        self._in_flight: set[asyncio.Task[None]] = set()
-        self._scheduled = False
+        self._in_flight = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, item: Item) -> asyncio.Future[Result]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Result] = loop.create_future()
+    async def add(self, item: Item) -> Result:
+        if self._in_flight < MAX_IN_FLIGHT and not self._waiting:
+            self._in_flight += 1
+            try:
+                return (await self._write([item]))[0]
+            finally:
+                self._landed()
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
-        if not self._scheduled and len(self._in_flight) < MAX_IN_FLIGHT:
-            self._scheduled = True
-            loop.call_soon(self._flush)
-        return future
+        return await future
 
-    def _flush(self) -> None:
-        self._scheduled = False
-        while self._waiting and len(self._in_flight) < MAX_IN_FLIGHT:
+    def _landed(self) -> None:
+        """A write is over: what came meanwhile leaves together."""
+        self._in_flight -= 1
+        while self._waiting and self._in_flight < MAX_IN_FLIGHT:
             batch = next(in_batches(self._waiting, lambda row: self._size_of(row[0])))
             self._waiting = self._waiting[len(batch) :]
+            self._in_flight += 1
             task = asyncio.get_running_loop().create_task(self._send(batch))
-            self._in_flight.add(task)
+            self._tasks.add(task)
             task.add_done_callback(self._sent)
 
     def _sent(self, task: asyncio.Task[None]) -> None:
-        self._in_flight.discard(task)
-        self._flush()
+        self._tasks.discard(task)
+        self._landed()
 
     async def _send(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
             results = await self._write([item for item, _ in batch])
-            answered = list(zip(batch, results, strict=True))
+            if len(results) != len(batch):
+                raise RuntimeError(f"the writer answered for {len(results)} of {len(batch)} items")
         except BaseException as exc:
             for _, future in batch:
                 if not future.done():
@@ -82,6 +87,6 @@ class Coalescer(Generic[Item, Result]):
             if not isinstance(exc, Exception):
                 raise
             return
-        for (_, future), result in answered:
+        for (_, future), result in zip(batch, results, strict=True):
             if not future.done():
                 future.set_result(result)

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from veredus.errors import ConnectionLost, NotReady
 from veredus.store.batching import Coalescer
@@ -31,8 +31,7 @@ REGISTER_AGAIN = 60.0
 """Seconds after which a queue is registered again: somebody else may have deleted it meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One encoded task on its way in. Instants are text: `+250` ms from now, or absolute Unix ms; empty for none."""
 
     task_id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from veredus.model.message import TaskMessage
@@ -37,6 +38,47 @@ def encode_task(message: TaskMessage) -> bytes:
         record.headers.update(message.headers)
     data: bytes = record.SerializeToString(deterministic=True)
     return data
+
+
+class Mold:
+    """Encodes many messages that differ only in id and payload: the rest is encoded once.
+
+    A protobuf message is its fields in a row, and those two stand between the type and all others.
+    """
+
+    __slots__ = ("_head", "_tail")
+
+    def __init__(self, pattern: TaskMessage) -> None:
+        self._head = encode_task(replace(_EMPTY, type=pattern.type))
+        self._tail = encode_task(replace(pattern, type="", payload=b"", id=""))
+
+    def cast(self, task_id: str, payload: bytes) -> bytes:
+        name = task_id.encode()
+        if payload:
+            return b"%b\x12%b%b\x1a%b%b%b" % (
+                self._head,
+                _varint(len(payload)),
+                payload,
+                _varint(len(name)),
+                name,
+                self._tail,
+            )
+        return b"%b\x1a%b%b%b" % (self._head, _varint(len(name)), name, self._tail)
+
+
+def _varint(number: int) -> bytes:
+    if number < 128:
+        return _SMALL[number]
+    digits = bytearray()
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
+_SMALL = tuple(bytes((number,)) for number in range(128))
+_EMPTY = TaskMessage(type="", id="", queue="")
 
 
 def decode_task(data: bytes) -> TaskMessage:
