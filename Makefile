@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash bench lock clean
+.PHONY: help setup demo test check crash bench bench-peers lock clean
 
 help: ## show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Veredus needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 setup")'
@@ -37,6 +37,9 @@ crash: $(STAMP) ## the crash tests at full size: storms of kill -9, stopped serv
 
 bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost beside the limits of this machine
 	@$(BIN)/python -m benchmarks
+
+bench-peers: $(STAMP) ## the same job through rq, celery, arq, dramatiq, ... in environments of their own, and the ratios
+	@$(BIN)/python -m benchmarks.peers
 
 lock: $(STAMP) ## write requirements/dev.txt anew from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

@@ -171,12 +171,13 @@ class Fleet:
         processes: int = 1,
         fault: Any = None,
         claim_ms: int = 0,
+        kill_after: float = 0.0,
         wait: bool = True,
         **settings: Any,
     ) -> Process:
-        """One worker: by the real command line when `cli` or at full size, else through the runner with short leases."""
+        """One worker: by the real command line if `cli` or at full size, else through the runner with short leases."""
         url = url or self.server.url
-        if (cli or FULL) and not fault and not claim_ms:
+        if (cli or FULL) and not (fault or claim_ms or kill_after):
             command = [sys.executable, "-m", "veredus", "worker", "shop:app", "--redis", url]
             if not FULL:
                 settings = {"lease": LEASE, **settings}
@@ -184,7 +185,7 @@ class Fleet:
                 command += [f"--{name.replace('_', '-')}", str(value)]
         else:
             given = {**({} if FULL else SHORT), **settings, "processes": processes}
-            order = {"url": url, "settings": given, "fault": fault, "claim_ms": claim_ms}
+            order = {"url": url, "settings": given, "fault": fault, "claim_ms": claim_ms, "kill_after": kill_after}
             command = [sys.executable, "runner.py", json.dumps(order)]
         process = Process(command, self.folder, len(self.processes), processes)
         self.processes.append(process)

@@ -76,6 +76,11 @@ class Proxy:
         started.set()
         self._loop.run_forever()
         server.close()
+        links = asyncio.all_tasks(self._loop)
+        for task in links:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*links, return_exceptions=True))
+        self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
@@ -89,6 +94,8 @@ class Proxy:
             await asyncio.gather(
                 self._requests(reader, far_writer, muted, ends), self._replies(far_reader, writer, muted)
             )
+        except asyncio.CancelledError:
+            pass  # the proxy is closed
         finally:
             for transport in ends:
                 self._links.discard(transport)

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from veredus.cli.logs import configure
+from veredus.worker import supervisor
 from veredus.worker.roles import recoverer
 
 
@@ -73,12 +74,14 @@ def plant_in_claim() -> None:
     recoverer.Recoverer._decide = decide  # type: ignore[method-assign]
 
 
-def main(url: str, settings: dict[str, Any], fault: Any = None, claim_ms: int = 0) -> int:
+def main(url: str, settings: dict[str, Any], fault: Any = None, claim_ms: int = 0, kill_after: float = 0.0) -> int:
     configure("info", "text")
     import shop
 
     if claim_ms:
         recoverer.CLAIM_MS = claim_ms
+    if kill_after:
+        supervisor.KILL_AFTER = kill_after
     if fault == "claim":
         plant_in_claim()
     elif fault:

@@ -15,7 +15,7 @@ STARTED_ELSEWHERE = size(12.0, 25.0)
 
 def test_a_long_block_is_not_taken_for_a_crash(fleet: Fleet) -> None:
     block = size(4 * LEASE, 45.0)
-    fleet.start_many(2, concurrency=3)
+    fleet.start_many(2, concurrency=1)
     ids = fleet.enqueue(2, block=block)
     fleet.wait(lambda: len(fleet.starts()) == 2, block + 20, "the starts")
     looks = 0

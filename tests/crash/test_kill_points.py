@@ -31,12 +31,13 @@ POINTS = {
 def test_a_kill_at_any_point_loses_nothing(fleet: Fleet) -> None:
     """One victim per point, each with a queue of its own; when all are dead, one sound worker takes over."""
     rng = seeded()
+    # A worker asks for no more than half of its hands at once: twice as many hands as tasks take all in one batch.
     tasks, victims = {}, {}
     for point, (where, when, payload) in POINTS.items():
         tasks[point] = fleet.enqueue(BATCH, options={"queue": point}, **payload)
         nth = rng.randrange(2, BATCH) if point in ("taken-some", "handlers-ended") else 1
         fault = [where, when, nth] if where else None
-        victims[point] = fleet.start(queues=point, concurrency=BATCH, fault=fault, wait=False)
+        victims[point] = fleet.start(queues=point, concurrency=2 * BATCH, fault=fault, wait=False)
     for point, victim in victims.items():
         assert victim.wait_exit(30) == -9, point
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +19,36 @@ SAFE_AFTER = 1.5
 """Seconds after which an acknowledged write is on the disk: fsync runs every second."""
 
 
-def test_killed_and_started_again_under_load(fleet: Fleet) -> None:
+class Disk:
+    """How long the server's log was and when: to take away what a power cut would have taken."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder, "appendonlydir")
+        self._sizes: list[tuple[float, Path, int]] = []
+        self.ending = threading.Event()
+        thread(self._watch)
+
+    def _watch(self) -> None:
+        while not self.ending.wait(0.02):
+            for path in self._folder.glob("*.incr.aof"):
+                with contextlib.suppress(OSError):
+                    self._sizes.append((time.time(), path, path.stat().st_size))
+
+    def cut(self, at: float) -> int:
+        """Forget what was written after this instant; returns the number of bytes."""
+        _, path, length = [row for row in self._sizes if row[0] <= at][-1]
+        lost = path.stat().st_size - length
+        os.truncate(path, length)
+        return lost
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["process", "power"])
+def test_killed_and_started_again_under_load(fleet: Fleet, power_cut: bool) -> None:
     rng = seeded()
+    disk = Disk(fleet.server.folder)
     workers = fleet.start_many(2, concurrency=10)
     acknowledged: dict[str, float] = {}
+    acknowledged.update(dict.fromkeys(fleet.enqueue(size(400, 2000), seconds=0.15), time.time()))
     refused = 0
     ending = threading.Event()
 
@@ -37,23 +66,26 @@ def test_killed_and_started_again_under_load(fleet: Fleet) -> None:
     gaps = []
     safe: set[str] = set()
     for _ in range(size(1, 3)):
-        began = time.time()
-        fleet.wait(lambda: time.time() - began > size(3.0, 6.0) and len(fleet.finishes()) > 100, 30, "a load")
+        loaded_at = time.time() + size(3.0, 6.0)
+        fleet.wait(lambda at=loaded_at: time.time() > at and len(fleet.finishes()) > 100, 30, "a load")
         killed_at = time.time()
         fleet.server.kill()
+        taken = disk.cut(killed_at - 1.0) if power_cut else 0
         safe |= {task_id for task_id, at in list(acknowledged.items()) if at < killed_at - SAFE_AFTER}
         time.sleep(rng.uniform(0.2, 1.0))  # how long it is away
         fleet.server.start()
         back_at = time.time()
-        fleet.wait(lambda: fleet.starts()[-1].at > back_at, 10, "the first start after that")
+        fleet.wait(lambda at=back_at: fleet.starts()[-1].at > at, 10, "the first start after that")
         gaps.append(next(fact.at for fact in fleet.starts() if fact.at > back_at) - back_at)
     fleet.wait(lambda: time.time() - back_at > 2.0, 5, "more load")
     ending.set()
+    disk.ending.set()
     producer.join(15)
     took = fleet.wait_done(2 * RECOVERY + 15)
     finished = [fact.id for fact in fleet.finishes()]
     lost = set(acknowledged) - set(finished)
     say(
+        f"{taken} bytes of the log lost; "
         f"{len(acknowledged)} acknowledged, {len(safe)} of them safe; workers went on after "
         f"{', '.join(f'{gap:.2f}' for gap in gaps)} s; {len(finished) - len(set(finished))} run again, "
         f"{len(lost)} lost of those not on the disk yet, {refused} refused; the end came {took:.1f} s after the load"
@@ -61,6 +93,8 @@ def test_killed_and_started_again_under_load(fleet: Fleet) -> None:
     assert max(gaps) < 5
     assert len(safe) > 100
     assert safe <= set(finished)
+    assert power_cut or not lost
+    assert bool(taken) == power_cut
     assert all(worker.exit_code is None for worker in workers)
     assert fleet.breaches() == []
     assert fleet.remains() == []

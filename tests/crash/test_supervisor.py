@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.crash.fleet import LEASE_EXPIRED, Fleet, is_alive, say, thread
+from tests.crash.fleet import LEASE_EXPIRED, Fleet, is_alive, say, size, thread
 from tests.support.servers import RealServer, free_port
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
@@ -56,15 +56,16 @@ def test_children_end_when_their_supervisor_is_killed(fleet: Fleet) -> None:
 
 
 def test_a_child_that_cannot_be_stopped_does_not_hold_up_the_stop(fleet: Fleet) -> None:
-    supervisor = fleet.start(cli=True, processes=2, concurrency=2, shutdown_timeout=1)
+    supervisor = fleet.start(processes=2, concurrency=2, shutdown_timeout=1, kill_after=size(1.5, 0.0))
     (task_id,) = fleet.enqueue(block=3600)
     fleet.wait(lambda: fleet.starts(task_id), 10, "the start")
     supervisor.terminate()
     at = time.monotonic()
-    supervisor.wait_exit(25)
+    assert supervisor.wait_exit(25) == 1
     say(f"ended {time.monotonic() - at:.1f} s after SIGTERM although a child hangs")
     assert not any(is_alive(fact.pid) for fact in fleet.starts())
     assert fleet.number_in("active") == 0
+    assert fleet.message(task_id).retried == 1
     assert fleet.breaches() == []
 
 

@@ -1,4 +1,4 @@
-"""Dumps of a whole Redis, golden or live, as pictures in which ids and times stand as relations, and their comparison."""
+"""Dumps of a whole Redis, golden or live, as pictures with relations in place of ids and times; and their comparison."""
 
 from __future__ import annotations
 

@@ -103,5 +103,3 @@ async def _no_keys(client: Any, pattern: str) -> bool:
 
 async def _nobody_listens(client: Any) -> bool:
     return await GoPeer(client).listeners() == 0
-
-

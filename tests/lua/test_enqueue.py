@@ -106,7 +106,12 @@ async def test_expires_is_stored_as_an_absolute_instant(q: Queue, expires: str, 
     assert "expires_at" not in await q.fields("b")
 
 
-@pytest.mark.parametrize("bad_ttl", [0, -1, "x", ""])
+async def test_the_shortest_lock_lives_a_second(q: Queue) -> None:
+    assert await q.enqueue(("a", b"", LOCK, 1)) == [1]
+    assert await q.client.pttl(LOCK) <= 1000
+
+
+@pytest.mark.parametrize("bad_ttl", [0, -1, 1.5, 10**12, "x", ""])
 async def test_a_lock_time_that_redis_refuses_strands_nobody_of_the_batch(q: Queue, bad_ttl: object) -> None:
     before = await q.everything()
     with pytest.raises(CommandRefused):

@@ -157,6 +157,33 @@ async def test_in_portions_the_order_is_the_same(q: Queue, limit: int) -> None:
     assert await q.scores("due") == {}
 
 
+async def test_stale_entries_let_nothing_overtake(q: Queue) -> None:
+    """The page of the index has only stale ones, and that of the shared set has the later of two in one second."""
+    await q.schedule(("z-first", "+100"), ("a-second", "+500"))
+    await q.client.zadd(q.key("due"), {"ghost": NOW - 1})
+    assert (await q.forward(limit=1, now=NOW + 5000))[0] == 0
+    assert (await q.forward(limit=1, now=NOW + 5000))[0] == 1
+    assert (await q.forward(limit=1, now=NOW + 5000))[0] == 1
+    assert await q.pending() == ["z-first", "a-second"]
+
+
+async def test_the_limit_bounds_what_go_put_into_both_sets(q: Queue) -> None:
+    for number in range(4):
+        await put_go(q, "scheduled", f"s{number}", SECOND - 10 + 2 * number)
+        await put_go(q, "retry", f"r{number}", SECOND - 9 + 2 * number)
+    assert [(await q.forward(limit=3))[0] for _ in range(4)] == [3, 3, 2, 0]
+    assert await q.pending() == ["s0", "r0", "s1", "r1", "s2", "r2", "s3", "r3"]
+
+
+async def test_an_id_in_both_sets_runs_once(q: Queue) -> None:
+    await put_go(q, "scheduled", "a", SECOND)
+    await put_go(q, "retry", "a", SECOND)
+    await q.forward()
+    await q.forward()
+    assert set(await q.pending()) == {"a"}
+    assert (await q.dequeue(5))[0] == ["a"]
+
+
 async def test_the_next_due_is_the_earliest_over_all(q: Queue) -> None:
     await q.schedule(("a", "+90000"))
     assert (await q.forward())[1] == NOW + 90_000
@@ -222,3 +249,11 @@ async def test_it_tells_the_microseconds_that_its_milliseconds_leave_out(q: Queu
         seen.add(q.beyond)
     assert all(0 <= beyond < 1000 for beyond in seen)
     assert len(seen) > 1
+
+
+async def test_its_time_is_never_ahead_of_the_servers(q: Queue) -> None:
+    for _ in range(20):
+        seconds, micros = await q.client.time()
+        _, _, now, _ = await q.forward(now=None)
+        later_seconds, later_micros = await q.client.time()
+        assert seconds * 10**6 + micros <= now * 1000 + q.beyond <= later_seconds * 10**6 + later_micros

@@ -114,6 +114,13 @@ async def test_a_damaged_count_of_losses_does_not_stop_the_sweep(q: Queue) -> No
     await q.client.hset(q.task("a"), "losses", "x")
     _, claimed, _ = await q.recover(now=EXPIRED)
     assert sorted(claimed) == [("a", b"", 1), ("b", b"", 1)]
+    assert (await q.fields("a"))["losses"] == "1"
+
+
+async def test_a_claim_lasts_at_least_its_time(q: Queue) -> None:
+    await q.activate("a")
+    await q.recover(now=EXPIRED + 1)
+    assert await q.scores("lease") == {"a": CLAIM_END + 1}
 
 
 async def test_an_id_that_is_no_longer_active_is_tidied_and_not_reported(q: Queue) -> None:
@@ -221,8 +228,9 @@ async def test_it_tells_when_the_next_lease_will_expire(q: Queue) -> None:
     assert q.next_expiry == -1
     await q.activate("a", "b")
     await q.extend(("b", "w:1", LEASE_MS + 5000))
-    await q.recover(now=NOW)
-    assert q.next_expiry == EXPIRED
+    for now in (NOW, EXPIRED - 1):
+        await q.recover(now=now)
+        assert q.next_expiry == EXPIRED
     await q.recover(now=EXPIRED, limit=1, claim_ms=60_000)
     assert q.next_expiry == EXPIRED + 5000
     await q.recover(now=EXPIRED + 5000, limit=1, claim_ms=60_000)

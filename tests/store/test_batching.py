@@ -125,3 +125,20 @@ async def test_a_writer_that_answers_for_too_few_tells_everybody() -> None:
     replies = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 2)
     assert replies[:2] == [1, 1]
     assert [type(reply) for reply in replies[2:]] == [RuntimeError] * 2
+
+
+async def test_large_items_leave_in_smaller_batches() -> None:
+    writer = Writer(held=True)
+    desk = Coalescer(writer, size_of=lambda item: batching.MAX_BYTES // 3)
+    tasks = adding(desk, *range(20, 29))
+    await settle()
+    writer.gate.set()
+    assert await asyncio.gather(*tasks) == [i * 2 for i in range(20, 29)]
+    assert [len(batch) for batch in writer.batches] == [1, 1, 3, 3, 1]
+
+
+def test_an_item_beyond_the_bound_goes_alone() -> None:
+    sizes = [1, batching.MAX_BYTES + 1, 1, batching.MAX_BYTES, batching.MAX_BYTES]
+    assert [*batching.in_batches(sizes, lambda size: size)] == [[size] for size in sizes]
+    assert [*batching.in_batches([], len)] == []
+    assert [*batching.in_batches([1, 2, 3], lambda size: size, most=2)] == [[1, 2], [3]]

@@ -156,7 +156,7 @@ class Queue:
         since = now - 2000 if since is None else since
         args = [self.prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker]
         reply = await self._run(RECOVER, self.keys("lease active"), args, now)
-        at, swept, claimed, tidied, self.next_expiry = reply
+        at, swept, claimed, tidied, self.next_expiry, _ = reply
         assert at == now
         rows = [(claimed[i].decode(), claimed[i + 1], claimed[i + 2]) for i in range(0, len(claimed), 3)]
         return bool(swept), rows, [task_id.decode() for task_id in tidied]

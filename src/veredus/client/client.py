@@ -33,7 +33,7 @@ class Client:
 
     async def enqueue(self, call: Call[Any]) -> Handle[Any]:
         """Returns once Redis has the task. Raises TaskIdConflict for an id that is taken."""
-        entry = self._entry(call)
+        entry = self.entry(call)
         queue = call.options.queue
         code = await self.store.intake.add(queue, entry)
         if code == ID_EXISTS:
@@ -44,16 +44,24 @@ class Client:
         """Many tasks in few round trips; the handles stand in the order of the calls and tell what was created."""
         batches = _Batches(self.store.intake)
         for call in calls:
-            await batches.add(call, self._entry(call))
+            await batches.add(call, self.entry(call))
         return await batches.finish()
 
-    def _entry(self, call: Call[Any]) -> Entry:
+    def entry(self, call: Call[Any]) -> Entry:
+        """What will be stored for this call."""
         call.check_size(self._max_payload)
         options, now = call.options, self._clock.time()
         if options.task_id is None and not options.unique_for:
             task_id = new_id()
             data = self._mold(call).cast(task_id, call.payload or b"")
-            return Entry(task_id, data, due_text(options, now), expires_text(options, now), own_id=True)
+            return Entry(
+                task_id,
+                data,
+                due_text(options, now),
+                expires_text(options, now),
+                own_id=True,
+                group=options.group or "",
+            )
         message = build(call.type, call.payload, options)
         if options.unique_for:
             message.unique_key = keys.unique(options.queue, call.type, call.payload)
@@ -65,6 +73,7 @@ class Client:
             message.unique_key,
             int(options.unique_for or 0),
             own_id=options.task_id is None,
+            group=message.group_key,
         )
 
     def _mold(self, call: Call[Any]) -> Mold:
@@ -86,15 +95,15 @@ class _Batches:
         self._intake = intake
         self._sent: list[tuple[Call[Any], Entry]] = []
         self._codes: dict[int, int] = {}
-        self._desks: dict[tuple[str, bool], list[int]] = {}
+        self._desks: dict[tuple[str, State], list[int]] = {}
         self._on_the_way: list[asyncio.Task[None]] = []
 
     async def add(self, call: Call[Any], entry: Entry) -> None:
         self._sent.append((call, entry))
-        desk = self._desks.setdefault((call.options.queue, bool(entry.due)), [])
+        desk = self._desks.setdefault((call.options.queue, entry.state), [])
         desk.append(len(self._sent) - 1)
         if len(desk) >= MAX_ITEMS:
-            del self._desks[(call.options.queue, bool(entry.due))]
+            del self._desks[(call.options.queue, entry.state)]
             await self._send(desk)
 
     async def finish(self) -> list[Handle[Any]]:
@@ -117,5 +126,4 @@ class _Batches:
 
 
 def _handle(call: Call[Any], entry: Entry, code: int) -> Handle[Any]:
-    state = State.SCHEDULED if entry.due else State.PENDING
-    return Handle(entry.task_id, call.options.queue, call.type, str(state), code == CREATED)
+    return Handle(entry.task_id, call.options.queue, call.type, str(entry.state), code == CREATED)

@@ -30,6 +30,7 @@ def build(task_type: str, payload: bytes | None, options: Options) -> TaskMessag
         timeout=timeout,
         deadline=deadline,
         retention=math.ceil(options.retention) if options.retention else 0,
+        group_key=options.group or "",
         headers=options.headers or _NO_HEADERS,
     )
 

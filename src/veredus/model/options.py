@@ -30,6 +30,7 @@ class OptionArgs(TypedDict, total=False):
     task_id: str | None
     headers: Mapping[str, str]
     unique_for: float | timedelta | None
+    group: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class Options:
     task_id: str | None = None
     headers: Mapping[str, str] | None = None
     unique_for: float | None = None
+    group: str | None = None
 
     def merged(self, given: Mapping[str, Any]) -> Options:
         """These options with others on top; headers are merged key by key, `delay` and `at` replace each other."""
@@ -133,6 +135,10 @@ def _task_id(name: str, value: Any) -> str | None:
     return None if value is None else _text(name, value)
 
 
+def _group(name: str, value: Any) -> str | None:
+    return None if value is None else _text(name, value)
+
+
 def _headers(name: str, value: Any) -> Mapping[str, str] | None:
     if value is None:
         return None
@@ -153,5 +159,6 @@ _CHECKS: dict[str, Any] = {
     "task_id": _task_id,
     "headers": _headers,
     "unique_for": _unique,
+    "group": _group,
 }
 NAMES = tuple(field.name for field in fields(Options))

@@ -31,6 +31,8 @@ class Claimed:
     message: bytes
     losses: int
     """How many leases of this task were lost so far, this one included."""
+    cancel: str = ""
+    """What to do with it if it was to be cancelled: archive, delete or retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +57,37 @@ class Holding:
     lease_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What became of one queue's holdings."""
+
+    lost: list[Holding]
+    """No longer ours."""
+    cancels: list[tuple[Holding, str]]
+    """Prolonged, but to be cancelled, and what to do with them then."""
+
+
 class Leases:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def extend(self, holdings: dict[str, list[Holding]]) -> dict[str, list[Holding] | StoreError]:
-        """Prolong leases, by queue. Returns those that are no longer ours, or the error, by queue."""
+    async def extend(self, holdings: dict[str, list[Holding]]) -> dict[str, Extension | StoreError]:
+        """Prolong leases, by queue. Returns those that are no longer ours or shall be cancelled, or the error."""
         queues = list(holdings)
         replies = await self._redis.run_each([self._extend_call(queue, holdings[queue]) for queue in queues])
-        lost: dict[str, list[Holding] | StoreError] = {}
+        results: dict[str, Extension | StoreError] = {}
         for queue, reply in zip(queues, replies, strict=True):
             if isinstance(reply, StoreError):
-                lost[queue] = reply
+                results[queue] = reply
             elif isinstance(reply, BaseException):
                 raise reply
             else:
-                lost[queue] = [holdings[queue][position - 1] for position in reply[1]]
-        return lost
+                held, (_, lost, cancels) = holdings[queue], reply
+                results[queue] = Extension(
+                    [held[position - 1] for position in lost],
+                    [(held[cancels[i] - 1], cancels[i + 1].decode()) for i in range(0, len(cancels), 2)],
+                )
+        return results
 
     def _extend_call(self, queue: str, holdings: Sequence[Holding]) -> Call:
         args: list[Argument] = [keys.task_prefix(queue), len(holdings)]
@@ -121,11 +137,15 @@ def _sweep(reply: Any) -> Sweep | StoreError:
         return reply
     if isinstance(reply, BaseException):
         raise reply
-    now_ms, swept, claimed, tidied, next_expiry = reply
+    now_ms, swept, claimed, tidied, next_expiry, cancels = reply
+    asked = {cancels[i]: cancels[i + 1].decode() for i in range(0, len(cancels), 2)}
     return Sweep(
         now_ms,
         bool(swept),
-        [Claimed(claimed[i].decode(), claimed[i + 1], claimed[i + 2]) for i in range(0, len(claimed), 3)],
+        [
+            Claimed(claimed[i].decode(), claimed[i + 1], claimed[i + 2], asked.get(claimed[i], ""))
+            for i in range(0, len(claimed), 3)
+        ],
         [task_id.decode() for task_id in tidied],
         None if next_expiry < 0 else (next_expiry - now_ms) / 1000,
     )

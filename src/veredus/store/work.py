@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
@@ -51,6 +51,8 @@ class Batch:
     rows: list[tuple[str, bytes]]
     dropped: list[tuple[str, str]]
     """Ids that could not be handed out, with the reason: dangling, wrongtype, duplicate, expired."""
+    cancels: dict[str, str] = field(default_factory=dict)
+    """Ids among the rows that shall not be run, with what to do with them instead."""
 
 
 class Work:
@@ -86,7 +88,7 @@ class Work:
             [keys.task_prefix(queue), wanted, self._lease_ms, owner, number, int(again), BATCH_MEMORY_MS],
         )
         self._unanswered.discard(queue)
-        now_ms, lease_end, left, rows, dropped = reply
+        now_ms, lease_end, left, rows, dropped, cancels = reply
         return Batch(
             owner,
             now_ms,
@@ -94,6 +96,7 @@ class Work:
             left,
             [(rows[i].decode(), rows[i + 1]) for i in range(0, len(rows), 2)],
             [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)],
+            {cancels[i].decode(): cancels[i + 1].decode() for i in range(0, len(cancels), 2)},
         )
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[int]:

@@ -136,3 +136,13 @@ def batch(queue: str, worker_id: str) -> str:
 def delay_wakeup(queue: str) -> str:
     """Channel that wakes the forwarders; the message is the new due instant in milliseconds."""
     return f"asynq:{{{queue}}}:delay_wakeup"
+
+
+def cron(queue: str, entry_id: str) -> str:
+    """HASH of one schedule whose tasks go to this queue: the tick it is at, and the last one that was enqueued."""
+    return f"asynq:{{{queue}}}:cron:{entry_id}"
+
+
+def scheduler_leader(scope: str) -> str:
+    """STRING that names the scheduler which fires the schedules of this scope, for as long as its lease lasts."""
+    return f"asynq:veredus:scheduler_leader:{scope}"

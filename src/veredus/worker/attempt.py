@@ -7,7 +7,6 @@ import functools
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +26,7 @@ from veredus.worker.context import enter
 from veredus.worker.executors.processes import ProcessPool
 from veredus.worker.executors.threads import ThreadPool
 from veredus.worker.hands import Attempt, Hands
-from veredus.worker.injection import dependencies, inject
+from veredus.worker.injection import call_injected, dependencies
 from veredus.worker.mux import AnyTask, HandlerNotFound, Mux
 from veredus.worker.settlement import Settler
 
@@ -180,17 +179,14 @@ class Workshop:
         args, kwargs = _decode(task, job)
         if not dependencies(task.function):
             return await task.function(*args, **kwargs)
-        async with AsyncExitStack() as stack:
-            kwargs.update(await inject(task.function, stack))
-            return await task.function(*args, **kwargs)
+        return await call_injected(task.function, lambda given: task.function(*args, **kwargs, **given))
 
     async def _run_in_thread(self, task: AnyTask, job: Job) -> Any:
         args, kwargs = _decode(task, job)
+        run = functools.partial(task.function, *args, **kwargs)
         if not dependencies(task.function):
-            return await self._threads.submit(functools.partial(task.function, *args, **kwargs))
-        async with AsyncExitStack() as stack:
-            kwargs.update(await inject(task.function, stack))
-            return await self._threads.submit(functools.partial(task.function, *args, **kwargs))
+            return await self._threads.submit(run)
+        return await call_injected(task.function, lambda given: self._threads.submit(functools.partial(run, **given)))
 
     async def _run_in_process(self, task: AnyTask, attempt: Attempt, job: Job) -> Any:
         try:

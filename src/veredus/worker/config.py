@@ -44,7 +44,7 @@ class WorkerConfig:
     lease: float = 12.0
     """How long a task stays ours without a heartbeat; renewed three times as often."""
     sweep: float = 2.0
-    """How often the recoverer looks for expired leases."""
+    """How often the recoverer looks for expired leases; with short leases, six times within one."""
     deadline_grace: float = 3.0
     """How long after its deadline an attempt keeps its lease."""
     forward_interval: float = 3.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
@@ -19,6 +19,19 @@ def dependencies(function: Callable[..., Any]) -> tuple[tuple[str, Dependency], 
     except (TypeError, ValueError):
         return ()
     return tuple((p.name, p.default) for p in parameters if isinstance(p.default, Dependency))
+
+
+async def call_injected(function: Callable[..., Any], call: Callable[[dict[str, Any]], Awaitable[Any]]) -> Any:
+    """Provide, call, clean up. An error stays an error, also when the clean-up of a dependency swallows it."""
+    error: BaseException | None = None
+    async with AsyncExitStack() as stack:
+        try:
+            return await call(await inject(function, stack))
+        except BaseException as exc:
+            error = exc
+            raise
+    assert error is not None
+    raise error
 
 
 async def inject(function: Callable[..., Any], stack: AsyncExitStack) -> dict[str, Any]:

@@ -30,6 +30,8 @@ logger = logging.getLogger("veredus.supervisor")
 EXIT_CONFIG = 2
 EXIT_NO_REDIS = 3
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+KILL_AFTER = 10.0
+"""Seconds that a child may take beyond the shutdown timeout, before it is killed."""
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -87,6 +89,7 @@ class Supervisor:
         asyncio.run(self._reach_redis())  # once, in the parent: children that cannot start would only be restarted
         for number in (*SIGNALS, signal.SIGTSTP):
             signal.signal(number, self._forward)
+        signal.signal(signal.SIGALRM, self._kill_the_rest)
         logger.info("supervisor %d starts %d worker processes", os.getpid(), self._config.processes)
         for _ in range(self._config.processes):
             self._spawn()
@@ -106,10 +109,19 @@ class Supervisor:
             await redis.close()
 
     def _forward(self, number: int, frame: Any) -> None:
-        self._stopping = self._stopping or number in SIGNALS
+        if number in SIGNALS and not self._stopping:
+            self._stopping = True
+            signal.setitimer(signal.ITIMER_REAL, self._config.shutdown_timeout + KILL_AFTER)
         for pid in list(self._children):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+    def _kill_the_rest(self, number: int, frame: Any) -> None:
+        """A child whose event loop hangs hears no SIGTERM: its time is up, its tasks are given back."""
+        for pid in list(self._children):
+            logger.error("worker process %d does not stop: it is killed", pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _spawn(self) -> None:
         worker_id = str(uuid.uuid4())

@@ -1,9 +1,9 @@
 -- owns: whether this owner still has this task, whose lease ends when the lease set says. The owner alone is not enough:
 -- a Go worker that took the task over never clears our fields, but it does write the lease; so the lease must also be
--- the one that we wrote.
+-- the one that we wrote. If so, it gives the fields read: [3] who waits for the task, [4] how it shall be cancelled.
 local function owns(key, owner, lease_end)
-  local fields = redis.pcall('HMGET', key, 'owner', 'until')
-  return lease_end and not fields.err and fields[1] == owner and fields[2] == lease_end
+  local fields = redis.pcall('HMGET', key, 'owner', 'until', 'waited', 'cancel')
+  return lease_end and not fields.err and fields[1] == owner and fields[2] == lease_end and fields
 end
 
 -- holds: the same for one task whose lease was not looked up yet.

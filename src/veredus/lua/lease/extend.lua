@@ -1,7 +1,7 @@
 -- extend: prolong the leases of running tasks; one that expired but that nobody claimed comes back to life.
 -- KEYS  lease
 -- ARGV  task_prefix count {task_id owner lease_ms}* [now_ms]
--- RETURNS  {now_ms, {positions (from 1) of those that this owner no longer holds}}
+-- RETURNS  {now_ms, {positions (from 1) of those that this owner no longer holds}, {position, how to cancel it, ...}}
 -- include: clock checks hold
 local lease = KEYS[1]
 local task_prefix, count = ARGV[1], tonumber(ARGV[2])
@@ -9,16 +9,21 @@ local now = clock(ARGV[3 + count * 3])
 expect(lease, 'zset')
 
 local ends = lease_ends(lease, 3, 3, count)
-local lost = {}
+local lost, cancels = {}, {}
 for i = 1, count do
   local id, owner, lease_ms = unpack(ARGV, i * 3, i * 3 + 2)
   local key = task_prefix .. id
-  if owns(key, owner, ends[i]) then
+  local held = owns(key, owner, ends[i])
+  if held then
     local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
     redis.call('ZADD', lease, lease_end, id)
     redis.call('HSET', key, 'until', lease_end)
+    if held[4] then
+      cancels[#cancels + 1] = i
+      cancels[#cancels + 1] = held[4]
+    end
   else
     lost[#lost + 1] = i
   end
 end
-return { now, lost }
+return { now, lost, cancels }

@@ -2,7 +2,7 @@
 -- KEYS  lease active
 -- ARGV  task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms dead_worker [now_ms]
 -- RETURNS  {now_ms, 1 if it swept or 0 if it only noted the time, {id, message, leases lost so far, ...}, {tidied id, ...},
---   the instant in ms at which the next lease will expire, or -1}
+--   the instant in ms at which the next lease will expire, or -1, {claimed id, how to cancel it, ...}}
 -- include: clock checks hold
 -- A claim re-arms the lease for a short while and makes the recoverer its owner; only retry or archive remove the task.
 -- So a recoverer that dies loses nothing, and of several recoverers exactly one gets each task.
@@ -13,8 +13,8 @@ local lease, active = unpack(KEYS)
 local task_prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker = unpack(ARGV)
 local now = clock(ARGV[9])
 limit = tonumber(limit)
-local claimed, tidied = {}, {}
-if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then return { now, 0, claimed, tidied, -1 } end
+local claimed, tidied, cancels = {}, {}, {}
+if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then return { now, 0, claimed, tidied, -1, cancels } end
 expect(lease, 'zset')
 expect(active, 'list')
 
@@ -40,7 +40,7 @@ for i = 1, #page, 2 do
   if #claimed / 3 >= limit then break end
   local id, lease_end = page[i], page[i + 1]
   local key = task_prefix .. id
-  local fields = redis.pcall('HMGET', key, 'msg', 'owner', 'until')
+  local fields = redis.pcall('HMGET', key, 'msg', 'owner', 'until', 'cancel')
   if is_over(fields, lease_end) then
     if fields.err or not fields[1] then
       redis.call('ZREM', lease, id)
@@ -62,8 +62,12 @@ for i = 1, #page, 2 do
         redis.call('HSET', key, 'losses', losses)
       end
       claimed[#claimed + 1] = losses
+      if fields[4] then
+        cancels[#cancels + 1] = id
+        cancels[#cancels + 1] = fields[4]
+      end
     end
   end
 end
 local coming = redis.call('ZRANGEBYSCORE', lease, '(' .. whole(math.floor(now / 1000)), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-return { now, 1, claimed, tidied, coming[2] and tonumber(coming[2]) * 1000 or -1 }
+return { now, 1, claimed, tidied, coming[2] and tonumber(coming[2]) * 1000 or -1, cancels }

@@ -2,7 +2,7 @@
 -- KEYS  active lease archived processed failed
 -- ARGV  task_prefix max_size max_age count {task_id owner unique_key message original}* [now_ms]
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
--- include: clock checks chunks hold counters
+-- include: clock checks chunks hold trim counters tell
 -- `original` keeps the bytes of a message that could not be read; `message` is then a readable stand-in for Go's tools.
 local active, lease, archived, processed, failed = unpack(KEYS)
 local task_prefix, max_size, max_age, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -15,33 +15,21 @@ local lost = {}
 for i = 1, count do
   local id, owner, lock, message, original = unpack(ARGV, i * 5, i * 5 + 4)
   local key = task_prefix .. id
-  if holds(key, lease, id, owner) then
+  local held = holds(key, lease, id, owner)
+  if held then
     redis.call('LREM', active, -1, id)
     redis.call('ZREM', lease, id)
     redis.call('ZADD', archived, whole(seconds), id)
     redis.call('HSET', key, 'msg', message, 'state', 'archived')
     if original ~= '' then redis.call('HSET', key, 'original', original) end
-    redis.call('HDEL', key, 'owner', 'until')
+    redis.call('HDEL', key, 'owner', 'until', 'waited', 'cancel')
     release(lock, id)
+    tell(held[3], 'archived', key)
   else
     lost[#lost + 1] = i
   end
 end
 
--- A bounded number of old ones per call, always more than came in, so that any excess melts away.
-local room = count + 100
-local old = redis.call('ZRANGEBYSCORE', archived, '-inf', whole(seconds - max_age), 'LIMIT', 0, room)
-if #old == 0 then
-  local excess = redis.call('ZCARD', archived) - (max_size - 1) -- Asynq keeps one less than its limit
-  if excess > 0 then old = redis.call('ZRANGE', archived, 0, math.min(excess, room) - 1) end
-end
-local keys = {}
-for i, id in ipairs(old) do
-  keys[i] = task_prefix .. id
-  local lock = redis.pcall('HGET', keys[i], 'unique_key')
-  if type(lock) == 'string' then release(lock, id) end
-end
-in_chunks('ZREM', archived, old)
-delete_all(keys)
+trim_archive(archived, task_prefix, max_size, max_age, seconds, count + 100)
 tally(now, processed, count - #lost, failed, count - #lost)
 return lost

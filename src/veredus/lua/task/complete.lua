@@ -2,7 +2,7 @@
 -- KEYS  active lease completed processed
 -- ARGV  task_prefix count {task_id owner unique_key message retention has_result result}* [now_ms]
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
--- include: clock checks hold counters
+-- include: clock checks hold counters tell
 local active, lease, completed, processed = unpack(KEYS)
 local task_prefix, count = ARGV[1], tonumber(ARGV[2])
 local now = clock(ARGV[3 + count * 7])
@@ -13,14 +13,17 @@ local lost = {}
 for i = 1, count do
   local id, owner, lock, message, retention, has_result, result = unpack(ARGV, i * 7 - 4, i * 7 + 2)
   local key = task_prefix .. id
-  if holds(key, lease, id, owner) then
+  local held = holds(key, lease, id, owner)
+  if held then
     redis.call('LREM', active, -1, id)
     redis.call('ZREM', lease, id)
     redis.call('ZADD', completed, whole(math.floor(now / 1000) + tonumber(retention)), id)
     redis.call('HSET', key, 'msg', message, 'state', 'completed')
     if has_result == '1' then redis.call('HSET', key, 'result', result) end
-    redis.call('HDEL', key, 'owner', 'until')
+    redis.call('HDEL', key, 'owner', 'until', 'waited', 'cancel')
     release(lock, id)
+    -- The result itself is told unless it is large or was written before: then whoever waits fetches it.
+    tell(held[3], 'completed', key, has_result == '1' and #result <= 65536 and '=' .. result or '')
   else
     lost[#lost + 1] = i
   end

@@ -1,30 +1,38 @@
 -- dequeue: hand out as many tasks as asked for, each active, leased and owned by this batch.
 -- KEYS  pending paused active lease batch
 -- ARGV  task_prefix wanted lease_ms owner number again batch_ttl_ms [now_ms]
--- RETURNS  {now_ms, lease end in s, still pending (-1: paused), {id, message, ...}, {dropped id, reason, ...}}
--- include: clock checks chunks hold
+-- RETURNS  {now_ms, lease end in s, still pending (-1: paused), {id, message, ...}, {dropped id, reason, ...},
+--   {id, how to cancel it, ...}}: those among the first that shall not be run but cancelled
+-- include: clock checks chunks hold tell
 -- `batch` remembers the number of this worker's last batch. Asked again with a number already served (its reply was
 -- lost, or an old request arrives after a newer one), the script hands out that same batch instead of a second one.
 local pending, paused, active, lease, batch = unpack(KEYS)
 local task_prefix, wanted, lease_ms, owner, number, again = unpack(ARGV)
 local now = clock(ARGV[8])
 local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
-local rows, dropped = {}, {}
+local rows, dropped, cancels = {}, {}, {}
 
 if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
-  for _, id in ipairs(redis.call('LRANGE', active, 0, -1)) do
+  local running = redis.call('LRANGE', active, 0, -1)
+  for i = #running, 1, -1 do -- the first taken stands last
+    local id = running[i]
     local key = task_prefix .. id
-    if holds(key, lease, id, owner) then
+    local held = holds(key, lease, id, owner)
+    if held then
+      if held[4] then
+        cancels[#cancels + 1] = id
+        cancels[#cancels + 1] = held[4]
+      end
       redis.call('ZADD', lease, lease_end, id)
       redis.call('HSET', key, 'until', lease_end)
       rows[#rows + 1] = id
       rows[#rows + 1] = redis.call('HGET', key, 'msg')
     end
   end
-  return { now, lease_end, redis.call('LLEN', pending), rows, dropped }
+  return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels }
 end
 
-if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped } end
+if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped, cancels } end
 expect(pending, 'list')
 expect(active, 'list')
 expect(lease, 'zset')
@@ -48,7 +56,7 @@ for round = 1, 10 do
   for i = #tail, 1, -1 do
     local id = tail[i]
     local key = task_prefix .. id
-    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'unique_key')
+    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'unique_key', 'cancel')
     local reason
     if fields.err then
       reason = 'wrongtype'
@@ -71,6 +79,10 @@ for round = 1, 10 do
       leases[#leases + 1] = id
       rows[#rows + 1] = id
       rows[#rows + 1] = fields[1]
+      if fields[5] then
+        cancels[#cancels + 1] = id
+        cancels[#cancels + 1] = fields[5]
+      end
     end
   end
   taken = taken + #tail
@@ -90,8 +102,10 @@ if taken > 0 then
   end
   for _, row in ipairs(expired) do
     release(row[3], row[1])
+    local waited = redis.call('HGET', row[2], 'waited')
     redis.call('DEL', row[2])
+    tell(waited, 'expired', row[2])
   end
   delete_all(stubs)
 end
-return { now, lease_end, redis.call('LLEN', pending), rows, dropped }
+return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels }

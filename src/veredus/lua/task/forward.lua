@@ -2,7 +2,7 @@
 -- KEYS  scheduled retry due pending groups
 -- ARGV  task_prefix group_prefix limit [now_ms]
 -- RETURNS  {number forwarded, next due instant in ms or -1, now_ms, {dropped id, reason, ...}, microseconds beyond now_ms}
--- include: clock checks chunks wakeup
+-- include: clock checks chunks wakeup arrival
 -- The shared sets are the truth: an index entry counts only if its id is still there with the same second, because a Go
 -- worker that moved the task knows nothing of our index.
 local scheduled, retry, due, pending, groups = unpack(KEYS)
@@ -17,7 +17,7 @@ local function score(set, id)
 end
 
 -- Collect: our index to the millisecond, then whatever else the shared sets say is due (Go's, or ours without index).
--- Of each only so many are read; beyond `horizon` something earlier may have been left out, so that waits for the next call.
+-- Only so much of the index is read; what is due after its last entry waits for the next call, lest it overtake the rest.
 local found, listed, stale, horizon = {}, {}, {}, now
 local exact = redis.call('ZRANGEBYSCORE', due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, limit)
 for i = 1, #exact, 2 do
@@ -38,13 +38,10 @@ for _, set in ipairs({ scheduled, retry }) do
     for i = 1, #plain, 2 do
       local id, second = plain[i], tonumber(plain[i + 1])
       if not listed[id] then
-        local at = score(due, id)
-        if not at or math.ceil(at / 1000) ~= second then at = second * 1000 end
-        found[#found + 1] = { id = id, at = at, set = set }
+        found[#found + 1] = { id = id, at = second * 1000, set = set }
         listed[id] = true
       end
     end
-    if #plain >= 2 * limit then horizon = math.min(horizon, tonumber(plain[#plain]) * 1000) end
   end
 end
 table.sort(found, function(a, b)
@@ -83,8 +80,8 @@ for _, task in ipairs(found) do
   elseif task.group and task.group ~= '' then
     redis.call('ZADD', group_prefix .. task.group, whole(math.floor(now / 1000)), task.id)
     redis.call('SADD', groups, task.group)
-    redis.call('HSET', key, 'state', 'aggregating')
     moved = moved + 1
+    redis.call('HSET', key, 'state', 'aggregating', 'group_seq', arrival(nanoseconds, moved))
   else
     redis.call('HSET', key, 'state', 'pending', 'pending_since', nanoseconds)
     ids[#ids + 1] = task.id

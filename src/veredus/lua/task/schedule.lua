@@ -1,20 +1,20 @@
 -- schedule: store new tasks that are due later, to the millisecond, and wake the forwarders if that changes their plan.
 -- KEYS  scheduled retry due
--- ARGV  task_prefix channel count {task_id message unique_key unique_ttl expires due_at}* [now_ms]
+-- ARGV  task_prefix channel count {task_id message unique_key unique_ttl expires due_at group}* [now_ms]
 -- RETURNS  one code per task: 1 scheduled, 0 the id exists, -1 another task holds the unique lock
 -- include: clock checks wakeup
 -- The shared set has whole seconds, rounded up (Go's tools refuse fractions); the exact instant stands in our index.
 local scheduled, retry, due = unpack(KEYS)
 local task_prefix, channel, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local now, now_up = clock(ARGV[4 + count * 6])
+local now, now_up = clock(ARGV[4 + count * 7])
 expect(scheduled, 'zset')
 expect(due, 'zset')
-for i = 1, count do expect_ttl(ARGV[i * 6], ARGV[i * 6 + 1]) end
+for i = 1, count do expect_ttl(ARGV[i * 7 - 1], ARGV[i * 7]) end
 
 local before, first_new = earliest(due, scheduled, retry), nil
 local codes = {}
 for i = 1, count do
-  local id, message, lock, ttl, expires, due_at = unpack(ARGV, i * 6 - 2, i * 6 + 3)
+  local id, message, lock, ttl, expires, due_at, group = unpack(ARGV, i * 7 - 3, i * 7 + 3)
   local key = task_prefix .. id
   local at = instant(due_at, now_up)
   if redis.call('EXISTS', key) == 1 then
@@ -25,6 +25,7 @@ for i = 1, count do
     redis.call('HSET', key, 'msg', message, 'state', 'scheduled')
     if lock ~= '' then redis.call('HSET', key, 'unique_key', lock) end
     if expires ~= '' then redis.call('HSET', key, 'expires_at', whole(instant(expires, now_up))) end
+    if group ~= '' then redis.call('HSET', key, 'group', group) end -- so that forward brings it to its group
     redis.call('ZADD', scheduled, whole(math.ceil(at / 1000)), id)
     redis.call('ZADD', due, whole(at), id)
     if not first_new or at < first_new then first_new = at end

@@ -78,13 +78,15 @@ class Heartbeater:
         self._wake = wake
         try:
             while not self._stopping.is_set():
-                pause = self._config.beat
+                began = time.monotonic()
                 try:
                     await self.beat(store)
                     self._complaints.recovered()
+                    # A beat that took long (a server that stood still) is followed by the next one at once.
+                    pause = max(0.0, self._config.beat - (time.monotonic() - began))
                 except StoreError as exc:
                     self._complaints.error("heartbeat", "the heartbeat failed", exc)
-                    pause = min(pause, 0.5)
+                    pause = min(self._config.beat, 0.5)
                 try:
                     async with asyncio.timeout(pause):
                         await woken.wait()

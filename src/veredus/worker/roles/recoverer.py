@@ -28,7 +28,7 @@ logger = logging.getLogger("veredus.worker")
 CLAIM_MS = 5_000
 """How long a claimed task is ours: enough to settle it, short if we die with it."""
 STANDSTILL_MS = 2_000
-"""More than this beyond the interval since the last sweep means that somebody stood still."""
+"""More than this beyond the interval since the last sweep means that somebody stood still; less for short leases."""
 
 
 class Recoverer(Role):
@@ -45,7 +45,8 @@ class Recoverer(Role):
         complaints: Complaints,
         bus: Bus,
     ) -> None:
-        super().__init__(config.sweep, complaints)
+        # Often enough to notice a standstill that short leases would not survive.
+        super().__init__(min(config.sweep, config.lease / 6), complaints)
         self._store = store
         self._work = work
         self._worker_id = worker_id
@@ -99,7 +100,7 @@ class Recoverer(Role):
             queues,
             owner,
             since=trusted,
-            max_gap_ms=round(self.interval * 1100) + STANDSTILL_MS,
+            max_gap_ms=round(self.interval * 1100) + min(STANDSTILL_MS, self._config.lease_ms // 6),
             claim_ms=CLAIM_MS,
             dead_worker=dead_worker,
         )

@@ -1,0 +1,333 @@
+"""When a schedule fires: cron lines, descriptors and `@every`, with the instants that Go's robfig/cron computes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from veredus.errors import ConfigError
+from veredus.model.duration import parse_duration
+
+YEARS = 5
+"""A line that matches nothing for so long never fires."""
+DESCRIPTORS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_EVERY = "@every "
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_DAYS = "sun mon tue wed thu fri sat".split()
+
+
+class Schedule(Protocol):
+    """Fires at whole seconds."""
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first instant later than `after`, in UTC; None if it never fires again."""
+        ...
+
+    def next_unix(self, after: float) -> int | None:
+        """The same in Unix seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A spec taken apart: the line without its time zone, and the zone's name, empty for UTC."""
+
+    text: str
+    tz: str
+    schedule: Schedule
+
+    @property
+    def spec(self) -> str:
+        """As robfig/cron reads it, with the zone in front."""
+        return f"CRON_TZ={self.tz} {self.text}" if self.tz else self.text
+
+
+def parse(spec: str, tz: str | None = None) -> Schedule:
+    """`*/5 * * * *`, `@daily`, `@every 1h30m`, each with or without `CRON_TZ=Europe/Paris ` in front, or with `tz`."""
+    return parse_line(spec, tz).schedule
+
+
+def parse_line(spec: str, tz: str | None = None) -> Line:
+    if not isinstance(spec, str) or not spec.strip():
+        raise ConfigError("spec", spec, "a cron line of 5 fields, @daily and the like, or @every 30s")
+    text, zone = _split_zone(" ".join(spec.split()), tz)
+    location = load_zone(zone)
+    if text.startswith(_EVERY):
+        return Line(text, zone, _every(text))
+    if text.startswith("@"):
+        if text not in DESCRIPTORS:
+            known = [*DESCRIPTORS, "@every 30s"]
+            raise ConfigError("spec", text, f"one of {', '.join(known)}", known=known)
+        return Line(text, zone, _cron(DESCRIPTORS[text], location))
+    return Line(text, zone, _cron(text, location))
+
+
+def _split_zone(text: str, tz: str | None) -> tuple[str, str]:
+    if tz is not None and (not isinstance(tz, str) or not tz.strip()):
+        raise ConfigError("tz", tz, "the name of a time zone, such as Europe/Paris")
+    if not text.startswith(("TZ=", "CRON_TZ=")):
+        return text, tz or ""
+    prefix, _, rest = text.partition(" ")
+    zone = prefix.partition("=")[2]
+    if not rest:
+        raise ConfigError("spec", text, "a schedule after the time zone, such as CRON_TZ=Europe/Paris 0 9 * * *")
+    if tz is not None and tz != zone:
+        raise ConfigError("tz", tz, f"the zone that the line names, {zone!r}, or none")
+    return rest, zone
+
+
+def load_zone(name: str) -> tzinfo:
+    """A zone of the IANA database; empty means UTC."""
+    if name in ("", "UTC"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ConfigError("tz", name, "an IANA time zone, such as Europe/Paris, America/New_York or UTC") from None
+
+
+# @every.
+
+
+def _every(text: str) -> Every:
+    nanoseconds = parse_duration(text.removeprefix(_EVERY).strip(), "spec: @every")
+    if nanoseconds < 1_000_000_000:
+        raise ConfigError("spec: @every", text.removeprefix(_EVERY), "a duration of at least 1s")
+    return Every(nanoseconds // 1_000_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """A fixed number of whole seconds after the one before; fractions of a second are cut off."""
+
+    seconds: int
+
+    def next(self, after: datetime) -> datetime | None:
+        return _to_datetime(self.next_unix(after.timestamp()))
+
+    def next_unix(self, after: float) -> int | None:
+        return math.floor(after) + self.seconds
+
+
+# Cron lines.
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The values that a field allows; `restricted` is False for `*` and `?`."""
+
+    values: frozenset[int]
+    restricted: bool
+
+    def __contains__(self, value: int) -> bool:
+        return value in self.values
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    name: str
+    least: int
+    most: int
+    names: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        words = f" or {self.names[0]}-{self.names[-1]}" if self.names else ""
+        return f"{self.least}-{self.most}{words}, and of these *, lists 1,2, ranges 1-5, steps */15"
+
+
+_BOUNDS = (
+    _Bounds("minute", 0, 59),
+    _Bounds("hour", 0, 23),
+    _Bounds("day of month", 1, 31),
+    _Bounds("month", 1, 12, tuple(_MONTHS)),
+    _Bounds("day of week", 0, 6, tuple(_DAYS)),
+)
+
+
+def _cron(text: str, location: tzinfo) -> Cron:
+    fields = text.split()
+    if len(fields) != 5:
+        raise ConfigError(
+            "spec", text, f"exactly 5 fields (minute hour day-of-month month day-of-week), found {len(fields)}"
+        )
+    return Cron(*[_field(field, bounds) for field, bounds in zip(fields, _BOUNDS, strict=True)], location)  # type: ignore[arg-type]
+
+
+def _field(text: str, bounds: _Bounds) -> Field:
+    values: set[int] = set()
+    restricted = True
+    for item in text.split(","):
+        if item:  # robfig/cron overlooks empty items too
+            found, is_star = _range(item, bounds)
+            values.update(found)
+            restricted = restricted and not is_star
+    if not values:
+        raise ConfigError(f"spec: {bounds.name}", text, bounds.allowed)
+    return Field(frozenset(values), restricted)
+
+
+def _range(item: str, bounds: _Bounds) -> tuple[range, bool]:
+    """One item of a list, and whether it is a star without a real step."""
+    span, slash, step_text = item.partition("/")
+    low, hyphen, high = span.partition("-")
+    is_star = span in ("*", "?")
+    if is_star:
+        first, last = bounds.least, bounds.most
+    else:
+        first = _number(low, item, bounds)
+        last = _number(high, item, bounds) if hyphen else first
+        if slash and not hyphen:
+            last = bounds.most  # N/step means N-most/step
+    if first > last:
+        raise ConfigError(f"spec: {bounds.name}", item, f"a range whose beginning ({first}) is not beyond its end ({last})")
+    step = 1
+    if slash:
+        if not (step_text.isascii() and step_text.isdigit()) or int(step_text) == 0:
+            raise ConfigError(f"spec: {bounds.name}", item, "a step that is a whole number of at least 1")
+        step = int(step_text)
+    return range(first, last + 1, step), is_star and step == 1
+
+
+def _number(text: str, item: str, bounds: _Bounds) -> int:
+    if text.lower() in bounds.names:
+        return bounds.names.index(text.lower()) + bounds.least
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"spec: {bounds.name}", item, bounds.allowed)
+    number = int(text)
+    if not bounds.least <= number <= bounds.most:
+        raise ConfigError(f"spec: {bounds.name}", item, bounds.allowed)
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Five fields in a time zone."""
+
+    minute: Field
+    hour: Field
+    day: Field
+    month: Field
+    weekday: Field
+    location: tzinfo
+
+    def next(self, after: datetime) -> datetime | None:
+        return _to_datetime(self.next_unix(after.timestamp()))
+
+    def next_unix(self, after: float) -> int | None:
+        return _Search(self, math.floor(after) + 1).run()
+
+    def fits_day(self, local: datetime) -> bool:
+        """With both days restricted, either will do; else both must fit."""
+        day, weekday = local.day in self.day, local.isoweekday() % 7 in self.weekday
+        if self.day.restricted and self.weekday.restricted:
+            return day or weekday
+        return day and weekday
+
+
+class _Search:
+    """From field to field, the largest first: each is moved forward until it fits, the smaller ones go back to their
+    beginning, and an overflow starts again at the top.
+
+    Months and days move on the calendar, hours and minutes on the real time line. That decides, as in robfig/cron,
+    what becomes of an hour that a change of clocks leaves out (it is skipped) or brings twice (it fires twice).
+    """
+
+    def __init__(self, cron: Cron, start: int) -> None:
+        self._cron = cron
+        self._at = start
+        self._local = self._look()
+        self._reset = False
+        """Whether the smaller fields are at their beginning already."""
+
+    def run(self) -> int | None:
+        last_year = min(self._local.year + YEARS, 9990)
+        while self._local.year <= last_year:
+            if self._find_month() and self._find_day() and self._find_hour() and self._find_minute():
+                return self._at
+        return None
+
+    def _find_month(self) -> bool:
+        while self._local.month not in self._cron.month:
+            if not self._reset:
+                self._reset = True
+                self._go(self._instant(self._local.replace(day=1, hour=0, minute=0, second=0)))
+            self._go(self._instant(_add_month(self._local)))
+            if self._local.month == 1:
+                return False
+        return True
+
+    def _find_day(self) -> bool:
+        while not self._cron.fits_day(self._local):
+            if not self._reset:
+                self._reset = True
+                self._go(self._instant(self._local.replace(hour=0, minute=0, second=0)))
+            self._go(self._instant(self._local.replace(tzinfo=None) + timedelta(days=1)))
+            hour = self._local.hour
+            if hour:  # there is no midnight on this day
+                self._go(self._at + 3600 * (24 - hour if hour > 12 else -hour))
+            if self._local.day == 1:
+                return False
+        return True
+
+    def _find_hour(self) -> bool:
+        while self._local.hour not in self._cron.hour:
+            if not self._reset:
+                self._reset = True
+                self._go(self._instant(self._local.replace(minute=0, second=0)))
+            self._go(self._at + 3600)
+            if self._local.hour == 0:
+                return False
+        return True
+
+    def _find_minute(self) -> bool:
+        while self._local.minute not in self._cron.minute:
+            if not self._reset:
+                self._reset = True
+                self._go(self._at - self._at % 60)
+            self._go(self._at + 60)
+            if self._local.minute == 0:
+                return False
+        if self._local.second:  # it fires at the full minute only
+            self._reset = True
+            self._go(self._at + 60 - self._local.second)
+            return False
+        return True
+
+    def _go(self, unix: int) -> None:
+        self._at = unix
+        self._local = self._look()
+
+    def _look(self) -> datetime:
+        return datetime.fromtimestamp(self._at, self._cron.location)
+
+    def _instant(self, wall: datetime) -> int:
+        """The Unix second of a wall time. One that does not exist, or exists twice, is resolved as Go does it: by the
+        offset that was valid at that time minus the offset that would be valid if the wall showed UTC."""
+        as_utc = int(wall.replace(tzinfo=UTC).timestamp())
+        return as_utc - self._offset(as_utc - self._offset(as_utc))
+
+    def _offset(self, unix: int) -> int:
+        offset = datetime.fromtimestamp(unix, self._cron.location).utcoffset()
+        return 0 if offset is None else int(offset.total_seconds())
+
+
+def _add_month(wall: datetime) -> datetime:
+    """A day that the month does not have runs over into the next one, as in Go."""
+    year, month = (wall.year + 1, 1) if wall.month == 12 else (wall.year, wall.month + 1)
+    return wall.replace(year=year, month=month, day=1, tzinfo=None) + timedelta(days=wall.day - 1)
+
+
+def _to_datetime(unix: int | None) -> datetime | None:
+    return None if unix is None else datetime.fromtimestamp(unix, UTC)

@@ -1,0 +1,266 @@
+"""Leases: kept while work goes on, given up when lost, and recovered from workers that have gone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.integration.support import FAST, Look, eventually
+from veredus import App
+from veredus.events import LeaseWasLost, TaskRecovered
+from veredus.store.store import Store, connect
+from veredus.store.work import Work
+from veredus.wire import keys
+
+
+async def _take_and_vanish(url: str, queue: str = "default", *, lease_ms: int = 100, worker: str = "ghost") -> list[str]:
+    """What a worker leaves behind that took everything and was killed."""
+    store = Store(connect(url))
+    batch = await Work(store.redis, worker, lease_ms=lease_ms).dequeue(queue, 100)
+    await store.close()
+    return [task_id for task_id, _ in batch.rows]
+
+
+async def test_a_handler_that_blocks_the_loop_keeps_its_lease_and_its_record(app: App, look: Look) -> None:
+    runs: list[float] = []
+    scores: list[Any] = []
+
+    @app.task(timeout=60)
+    async def block() -> None:
+        runs.append(time.monotonic())
+        time.sleep(4)
+
+    def watch() -> None:
+        import redis
+
+        with redis.Redis(unix_socket_path=app.url.removeprefix("unix://")) as client:  # type: ignore[union-attr]
+            for _ in range(20):
+                time.sleep(0.2)
+                lease = client.zrange(keys.lease("default"), 0, -1, withscores=True)
+                scores.append((time.time(), lease[0][1] if lease else None, client.zcard(keys.SERVERS)))
+
+    other = App(app.url)
+    other.task(name="unrelated")(block.function)
+    async with app.worker(**FAST):
+        await eventually(lambda: look.client.exists(keys.SERVERS))
+        handle = await block.enqueue()
+        thread = threading.Thread(target=watch)
+        thread.start()
+        await eventually(lambda: runs)
+        await look.ends(handle.id, "gone")
+        thread.join()
+    assert len(runs) == 1
+    during = [row for row in scores if row[1] is not None]
+    assert len(during) > 5
+    assert all(score > at - 1 for at, score, _ in during)
+    assert all(servers == 1 for _, _, servers in during)
+    assert await look.counters() == (1, 0)
+
+
+async def test_two_workers_and_a_blocked_loop_do_not_run_a_task_twice(app: App, url: str, look: Look) -> None:
+    runs: list[str] = []
+
+    @app.task(name="block")
+    def block() -> None:
+        runs.append("thread")
+        time.sleep(3.5)  # more than two leases
+
+    twin = App(url)
+    twin.task(name="block")(block.function)
+    async with app.worker(**FAST), twin.worker(**FAST):
+        handle = await block.enqueue()
+        await look.ends(handle.id, "gone")
+    assert runs == ["thread"]
+
+
+@pytest.mark.parametrize("where", ["loop", "thread"])
+async def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(app: App, look: Look, where: str) -> None:
+    ended = asyncio.Event()
+    cancelled: list[bool] = []
+    loop = asyncio.get_running_loop()
+
+    @app.task(name="loop")
+    async def on_loop() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            ended.set()
+            raise
+
+    @app.task(name="thread")
+    def in_thread() -> str:
+        from veredus import current
+
+        cancelled.append(current().wait_cancelled(10))
+        loop.call_soon_threadsafe(ended.set)
+        return "a result nobody may see"
+
+    events: list[Any] = []
+    worker = app.worker(**FAST)
+    worker.bus.subscribe(events.append)
+    async with worker:
+        handle = await (on_loop if where == "loop" else in_thread).enqueue()
+        await eventually(look.active)
+        there = await look.client.hgetall(look.task(handle.id))
+        other_score = int(time.time()) + 3600
+        await look.client.zadd(keys.lease("default"), {handle.id: other_score})  # as a Go worker would
+        await asyncio.wait_for(ended.wait(), 10)
+        await eventually(lambda: not worker._hands.held())
+        assert cancelled == [True]
+        assert await look.active() == [handle.id]
+        assert await look.scores("lease") == {handle.id: other_score}
+        after = await look.client.hgetall(look.task(handle.id))
+        assert {name: value for name, value in after.items() if name != b"until"} == {
+            name: value for name, value in there.items() if name != b"until"
+        }
+        assert await look.counters() == (0, 0)
+
+
+async def test_a_late_result_of_a_lost_task_is_void_and_told(
+    app: App, look: Look, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = asyncio.Event()
+
+    @app.task
+    async def slow() -> str:
+        await release.wait()
+        return "late"
+
+    events: list[Any] = []
+    worker = app.worker(lease=60)  # no heartbeat notices it before the settlement does
+    worker.bus.subscribe(events.append)
+    async with worker:
+        handle = await slow.enqueue()
+        await eventually(look.active)
+        await look.client.zadd(keys.lease("default"), {handle.id: int(time.time()) + 3600})
+        release.set()
+        await eventually(lambda: [event for event in events if isinstance(event, LeaseWasLost)])
+    assert await look.state(handle.id) == "active"
+    assert "result" not in await look.fields(handle.id)
+    assert await look.counters() == (0, 0)
+    assert "no longer ours" in caplog.text
+
+
+async def test_a_thread_that_lost_its_lease_gives_its_place_back_when_it_ends(app: App, look: Look) -> None:
+    release = threading.Event()
+
+    @app.task(name="stuck")
+    def stuck() -> None:
+        release.wait(20)
+
+    @app.task(name="next")
+    def following() -> None: ...
+
+    worker = app.worker(**FAST, threads=1)
+    async with worker:
+        first = await stuck.enqueue()
+        await eventually(look.active)
+        second = await following.enqueue()
+        await look.client.zadd(keys.lease("default"), {first.id: int(time.time()) + 3600})
+        await eventually(lambda: not worker._hands.held())
+        assert await look.pending() == [second.id]  # the only thread is still busy
+        release.set()
+        await look.ends(second.id, "gone", timeout=5)
+    await look.client.delete(keys.active("default"), keys.lease("default"), look.task(first.id))
+
+
+async def test_tasks_of_a_worker_that_has_gone_are_recovered_at_once(app: App, url: str, look: Look) -> None:
+    done: list[int] = []
+
+    @app.task
+    async def work(n: int) -> None:
+        done.append(n)
+
+    for n in range(5):
+        await work.enqueue(n)
+    taken = await _take_and_vanish(url)
+    assert len(taken) == 5
+    events: list[Any] = []
+    worker = app.worker(**FAST)
+    worker.bus.subscribe(events.append)
+    async with worker:
+        for task_id in taken:
+            await look.ends(task_id, "gone", timeout=15)
+    assert sorted(done) == list(range(5))
+    recovered = [event for event in events if isinstance(event, TaskRecovered)]
+    assert sorted(event.message.id for event in recovered) == sorted(taken)
+    assert {(event.losses, event.action, event.message.error_msg) for event in recovered} == {
+        (1, "retry", "asynq: task lease expired")
+    }
+    assert await look.counters() == (10, 5)  # a lost lease counts as a failed attempt
+
+
+async def test_tasks_of_a_queue_that_nobody_serves_are_recovered(app: App, url: str, look: Look) -> None:
+    app.task(name="elsewhere", queue="other")(lambda: None)
+    handle = await app.enqueue("orphan", queue="orphaned")
+    assert await _take_and_vanish(url, "orphaned") == [handle.id]
+    async with app.worker(["other"], **FAST):
+        message = await look.of("orphaned").ends(handle.id, "retry", timeout=15)
+    assert message is not None
+    assert (message.retried, message.error_msg) == (1, "asynq: task lease expired")
+    assert await look.of("orphaned").counters() == (1, 1)
+
+
+async def test_a_second_lost_lease_waits_for_the_retry_delay(app: App, url: str, look: Look) -> None:
+    handle = await app.enqueue("orphan", queue="orphaned")
+    orphaned = look.of("orphaned")
+    app.task(name="elsewhere", queue="other")(lambda: None)
+    async with app.worker(["other"], **FAST, retry_delay=[5, 1000]):
+        await _take_and_vanish(url, "orphaned")
+        await orphaned.ends(handle.id, "retry", timeout=15)
+        assert (await orphaned.scores("retry"))[handle.id] <= time.time() + 1.5  # the first: due now
+        # what forward and a second worker that dies would do
+        store = Store(connect(url))
+        await eventually(lambda: store.delays.forward(["orphaned"]))
+        await store.close()
+        await orphaned.ends(handle.id, "pending")
+        await _take_and_vanish(url, "orphaned", worker="second")
+        await orphaned.ends(handle.id, "retry", timeout=15)
+        assert 900 < (await orphaned.scores("retry"))[handle.id] - time.time() < 1100
+
+
+async def test_a_task_that_kills_its_worker_every_time_ends_archived(app: App, url: str, look: Look) -> None:
+    handle = await app.enqueue("poison", queue="orphaned", max_retry=0)
+    app.task(name="elsewhere", queue="other")(lambda: None)
+    await _take_and_vanish(url, "orphaned")
+    async with app.worker(["other"], **FAST):
+        message = await look.of("orphaned").ends(handle.id, "archived", timeout=15)
+    assert message is not None
+    assert message.error_msg == "asynq: task lease expired"
+
+
+async def test_an_undecodable_message_of_a_dead_worker_is_archived(app: App, url: str, look: Look) -> None:
+    handle = await app.enqueue("orphan", queue="orphaned")
+    await _take_and_vanish(url, "orphaned")
+    await look.client.hset(keys.task("orphaned", handle.id), "msg", b"\xff\xff")
+    app.task(name="elsewhere", queue="other")(lambda: None)
+    async with app.worker(["other"], **FAST):
+        message = await look.of("orphaned").ends(handle.id, "archived", timeout=15)
+    assert message is not None
+    assert message.payload == b"\xff\xff"
+
+
+async def test_a_hung_thread_is_given_up_after_its_deadline(app: App, url: str, look: Look) -> None:
+    """Its lease is not renewed past the deadline and its grace; another worker takes over, the late end is void."""
+    release = threading.Event()
+
+    @app.task(name="hang", timeout=1, queue="hung", max_retry=5)
+    def hang() -> str:
+        release.wait(20)
+        return "late"
+
+    twin = App(url)
+    twin.task(name="elsewhere", queue="other")(lambda: None)
+    hung = look.of("hung")
+    async with app.worker(["hung"], **FAST, deadline_grace=0.5, retry_delay=1000), twin.worker(["other"], **FAST):
+        handle = await hang.enqueue()
+        message = await hung.ends(handle.id, "retry", timeout=20)
+        assert message is not None
+        assert message.error_msg == "asynq: task lease expired"
+        release.set()
+    assert "result" not in await hung.fields(handle.id)

@@ -1,0 +1,363 @@
+"""Go and Python on one queue: an emulated Go peer and our worker enqueue, run, retry, pause, cancel and recover."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.interop import protobuf
+from tests.interop.go_peer import LEASE_EXPIRED, GoPeer, NotFound
+from tests.interop.replay import eventually
+from tests.interop.test_replay import start_victim
+from tests.interop.test_takeover import Recorder
+from tests.support.keyspace import check_invariant
+from tests.support.queue import Queue
+from tests.support.servers import VALKEY_ONLY
+from veredus import App, Job
+from veredus.store.store import Store
+
+LOCK = "asynq:{default}:unique:t:9dd4e461268c8034f5c8564e155c67a6"
+
+
+def _key(rest: str) -> str:
+    return f"asynq:{{default}}:{rest}"
+
+
+async def _state(client: Any, task_id: str) -> bytes | None:
+    return await client.hget(_key(f"t:{task_id}"), "state")
+
+
+async def _reaches(client: Any, task_id: str, state: bytes | None) -> None:
+    async def there() -> bool:
+        return await _state(client, task_id) == state
+
+    await eventually(there, f"state {state!r}")
+
+
+async def _only_counters_left(client: Any) -> None:
+    keys = {key.decode() for key in await client.keys("*")}
+    odd = {key for key in keys if not any(part in key for part in (":processed", ":failed", ":batch:"))}
+    assert odd <= {"asynq:queues"}, odd
+    assert await check_invariant(client) == []
+
+
+@pytest.fixture
+def peer(redis_client: Any) -> GoPeer:
+    return GoPeer(redis_client)
+
+
+async def test_go_enqueues_and_we_run(url: str, redis_client: Any, peer: GoPeer) -> None:
+    recorder = Recorder(url)
+    async with recorder.app.worker({"default": 1}):
+        plain = await peer.enqueue("go:plain", b"\x00\xff", headers={"trace": "1", "leer": ""})
+        unique = await peer.enqueue("t", b"x", unique=60, lock=LOCK)
+        later = await peer.schedule("go:later", b"l", time.time() + 1, retry=1)
+        for task_id in (plain, unique, later):
+            await _reaches(redis_client, task_id, None)
+    await recorder.app.close()
+    seen = {job.id: (job.type, job.payload, dict(job.headers)) for job in recorder.jobs}
+    assert seen == {
+        plain: ("go:plain", b"\x00\xff", {"trace": "1", "leer": ""}),
+        unique: ("t", b"x", {}),
+        later: ("go:later", b"l", {}),
+    }
+    assert await redis_client.get(_key("processed")) == b"3"
+    await _only_counters_left(redis_client)
+
+
+async def test_we_enqueue_and_go_runs(url: str, redis_client: Any, peer: GoPeer) -> None:
+    app = App(url)
+    plain = await app.enqueue("py:plain", b"\x00\xff", headers={"a": "1", "b": "2"}, max_retry=3, timeout=45)
+    unique = await app.enqueue("t", b"x", unique_for=60)
+    kept = await app.enqueue("py:kept", None, retention=90)
+    later = await app.enqueue("py:later", {"n": 1}, delay=3600, expires=7200)
+    assert (unique.created, await redis_client.get(LOCK)) == (True, unique.id.encode())
+
+    taken = [await peer.dequeue() for _ in range(3)]
+    assert await peer.dequeue() is None
+    base = {"queue": "default", "retry": 25, "timeout": 1800}
+    assert taken == [
+        base | {"type": "py:plain", "payload": b"\x00\xff", "id": plain.id, "headers": {"a": "1", "b": "2"}}
+        | {"retry": 3, "timeout": 45},
+        base | {"type": "t", "payload": b"x", "id": unique.id, "unique_key": LOCK},
+        base | {"type": "py:kept", "id": kept.id, "retention": 90},
+    ]  # fmt: skip
+    await peer.retry(taken[0], 5, "go failed", is_failure=True)  # type: ignore[arg-type]
+    await peer.done(taken[1])  # type: ignore[arg-type]
+    await peer.write_result(taken[2], b"42")  # type: ignore[arg-type]
+    await peer.complete(taken[2])  # type: ignore[arg-type]
+    assert await redis_client.exists(LOCK) == 0
+    assert await _state(redis_client, kept.id) == b"completed"
+
+    peer.skew = 3602  # both are due by then, and ours is not early: its score is rounded up
+    assert await peer.forward() == 2
+    assert {(await peer.dequeue() or {}).get("id") for _ in range(2)} == {plain.id, later.id}
+    for task_id in (plain.id, later.id):
+        data = await redis_client.hget(_key(f"t:{task_id}"), "msg")
+        await peer.done(protobuf.decode("TaskMessage", data)[0])
+    assert await redis_client.zrange(_key("due"), 0, -1) == [
+        later.id.encode()
+    ]  # stale: our forwarder drops it when due
+    await app.close()
+    assert await check_invariant(redis_client) == []
+    assert await redis_client.get(_key("processed")) == b"5"
+    assert await redis_client.get(_key("failed")) == b"1"
+
+
+async def test_both_work_on_one_queue_and_each_task_is_done_once(url: str, redis_client: Any, peer: GoPeer) -> None:
+    recorder, by_go = Recorder(url), Counter[str]()
+    number = 400
+
+    async def go_worker() -> None:
+        while sum(by_go.values()) + len(recorder.jobs) < number:
+            message = await peer.dequeue()
+            if message is None:
+                await asyncio.sleep(0.005)
+                continue
+            by_go[message["id"]] += 1
+            await peer.done(message)
+
+    async def send(count: int) -> list[str]:
+        sent = []
+        for first in range(0, count, 20):
+            ours = [recorder.app.enqueue("py", b"%d" % i) for i in range(first, first + 20)]
+            gos = [peer.enqueue("go", b"%d" % i) for i in range(first, first + 20)]
+            sent += await asyncio.gather(*ours, *gos)
+        return [getattr(one, "id", one) for one in sent]
+
+    ids = await send(number // 4)
+    async with recorder.app.worker({"default": 1}, concurrency=5):
+        others = [asyncio.create_task(go_worker()) for _ in range(3)]
+        ids += await send(number // 4)
+        async with asyncio.timeout(30):
+            await asyncio.gather(*others)
+        await eventually(lambda: _counted(redis_client, number), "the last count")
+    await recorder.app.close()
+    by_us = Counter(job.id for job in recorder.jobs)
+    assert by_go + by_us == Counter(ids)
+    assert len(ids) == number
+    assert by_go
+    assert by_us
+    await _only_counters_left(redis_client)
+
+
+async def test_a_task_that_go_retries_does_not_run_at_its_old_time(
+    url: str, store: Store, redis_client: Any, peer: GoPeer
+) -> None:
+    """Our index still has the first due time; Go took the task meanwhile and put it off by an hour."""
+    recorder = Recorder(url)
+    handle = await recorder.app.enqueue("t", b"", delay=0.4)
+    peer.skew = 2
+    assert await peer.forward() == 1
+    message = await peer.dequeue()
+    assert message
+    await peer.retry(message, 3600, "go failed")
+    peer.skew = 0
+    assert await redis_client.zscore(_key("due"), handle.id)
+    later = await recorder.app.enqueue("later", b"", delay=0.6)
+    async with recorder.app.worker({"default": 1}):
+        await _reaches(redis_client, later.id, None)
+    await recorder.app.close()
+    assert [job.type for job in recorder.jobs] == ["later"]
+    assert await _state(redis_client, handle.id) == b"retry"
+    assert await redis_client.zscore(_key("due"), handle.id) is None
+    moved, _, _, _ = await Queue(store.redis, redis_client, "default").forward(now=int(time.time() + 3700) * 1000)
+    assert moved == 1
+
+
+async def test_a_task_that_go_forwards_is_run_by_us_once(url: str, redis_client: Any, peer: GoPeer) -> None:
+    recorder = Recorder(url)
+    handle = await recorder.app.enqueue("t", b"", delay=0.3)
+    peer.skew = 2
+    assert await peer.forward() == 1
+    last = await recorder.app.enqueue("last", b"", delay=0.6)
+    async with recorder.app.worker({"default": 1}):
+        await _reaches(redis_client, last.id, None)
+    await recorder.app.close()
+    assert [job.id for job in recorder.jobs] == [handle.id, last.id]
+    await _only_counters_left(redis_client)
+
+
+@VALKEY_ONLY
+async def test_go_settles_a_task_whose_lease_we_let_lapse(store: Store, redis_client: Any, peer: GoPeer) -> None:
+    queue = Queue(store.redis, redis_client, "default")
+    task_id = await peer.enqueue("t", b"x", unique=600, lock=LOCK)
+    assert (await queue.dequeue(now=None))[0] == [task_id]
+    assert await peer.recover() == []  # the lease holds
+    peer.skew = 12 + 2 + 30
+    assert await peer.recover(delay=0) == [task_id]
+    assert await peer.forward() == 1
+    message = await peer.dequeue()
+    assert message
+    assert (message["retried"], message["error_msg"]) == (1, LEASE_EXPIRED)
+    assert await queue.extend(task_id, now=None) == [1]
+    assert await queue.done((task_id, "w:1", LOCK), now=None) == [1]
+    assert await redis_client.get(LOCK) == task_id.encode()
+    await peer.done(message)
+    assert await redis_client.exists(LOCK) == 0
+    assert await queue.done((task_id, "w:1", LOCK), now=None) == [1]
+    await _only_counters_left(redis_client)
+
+
+@VALKEY_ONLY
+async def test_a_task_that_go_gives_back_is_run_by_us(url: str, redis_client: Any, peer: GoPeer) -> None:
+    """Requeue writes no pending_since and leaves whatever fields there are."""
+    recorder = Recorder(url)
+    first, second = await peer.enqueue("t"), await peer.enqueue("t")
+    message = await peer.dequeue()
+    assert message
+    assert message["id"] == first
+    await peer.requeue(message)
+    with pytest.raises(NotFound):
+        await peer.done(message)
+    async with recorder.app.worker({"default": 1}, concurrency=1):
+        await _reaches(redis_client, second, None)
+    await recorder.app.close()
+    assert [job.id for job in recorder.jobs] == [first, second]
+    await _only_counters_left(redis_client)
+
+
+async def test_go_pauses_and_unpauses_our_worker(url: str, redis_client: Any, peer: GoPeer) -> None:
+    recorder = Recorder(url)
+    async with recorder.app.worker(["default", "other"]):
+        assert await peer.pause("default")
+        held = await peer.enqueue("held")
+        canary = await recorder.app.enqueue("canary", b"", queue="other")
+        await eventually(lambda: _seen(recorder, canary.id), "the task of the other queue")
+        await asyncio.sleep(0.3)
+        assert not await _seen(recorder, held)
+        assert await _state(redis_client, held) == b"pending"
+        assert await peer.unpause("default")
+        await eventually(lambda: _seen(recorder, held), "the task after the pause", 5)
+    await recorder.app.close()
+
+
+async def test_go_cancels_a_task_that_we_run(url: str, redis_client: Any, peer: GoPeer) -> None:
+    app = App(url)
+    ended: list[str] = []
+
+    @app.handler("*")
+    async def long(job: Job) -> None:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            ended.append(job.id)
+            raise
+
+    async with app.worker({"default": 1}, shutdown_timeout=0):
+        task_id, other = await peer.enqueue("long"), await peer.enqueue("long")
+        await _reaches(redis_client, other, b"active")
+        await eventually(peer.listeners, "somebody who listens")
+        assert await peer.cancel("unknown") == 1
+        assert await peer.cancel(task_id) == 1
+        await _reaches(redis_client, task_id, b"retry")
+        assert ended == [task_id]
+        assert await _state(redis_client, other) == b"active"
+    await app.close()
+    data = await redis_client.hget(_key(f"t:{task_id}"), "msg")
+    assert protobuf.decode("TaskMessage", data)[0]["error_msg"] == "context canceled"
+
+
+@VALKEY_ONLY
+async def test_go_recovers_what_our_killed_worker_held(url: str, redis_client: Any, peer: GoPeer) -> None:
+    app = App(url)
+    handle = await app.enqueue("sleep", b"60000", max_retry=1)
+    victim = start_victim(url, lease=12.0)
+    try:
+        await _reaches(redis_client, handle.id, b"active")
+    finally:
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.wait()
+    await app.close()
+    assert await peer.recover() == []
+    peer.skew = 12 + 2 + 30
+    assert await peer.recover(delay=0) == [handle.id]
+    assert await peer.forward() == 1
+    message = await peer.dequeue()
+    assert message
+    assert message["error_msg"] == LEASE_EXPIRED
+    assert message["retried"] == 1
+    fields = await redis_client.hgetall(_key(f"t:{handle.id}"))
+    assert set(fields) == {b"msg", b"state", b"owner", b"until"}  # ours stay, and mean nothing under Go's lease
+    peer.skew += 90
+    assert await peer.recover() == [handle.id]  # Go's worker died as well: no retry is left
+    assert await _state(redis_client, handle.id) == b"archived"
+    assert await check_invariant(redis_client) == []
+
+
+@VALKEY_ONLY
+async def test_we_recover_what_a_killed_go_worker_held(url: str, redis_client: Any, peer: GoPeer) -> None:
+    recorder = Recorder(url)
+    task_id = await peer.enqueue("t", b"x", unique=600, lock=LOCK)
+    peer.skew = -62  # it took the task a minute ago, and was never seen again
+    assert await peer.dequeue()
+    async with recorder.app.worker({"default": 1}, lease=1.0, sweep=0.2):
+        await _reaches(redis_client, task_id, None)
+    await recorder.app.close()
+    (job,) = recorder.jobs
+    assert (job.id, job.retried, job.message.error_msg) == (task_id, 1, LEASE_EXPIRED)
+    assert (await redis_client.get(_key("processed")), await redis_client.get(_key("failed"))) == (b"2", b"1")
+    await _only_counters_left(redis_client)
+
+
+@VALKEY_ONLY
+async def test_a_go_worker_that_keeps_its_lease_keeps_its_task(url: str, redis_client: Any, peer: GoPeer) -> None:
+    recorder = Recorder(url)
+    task_id = await peer.enqueue("t")
+    peer.skew = -62
+    message = await peer.dequeue()
+    assert message
+    peer.skew = 0
+    await peer.extend(task_id)
+    async with recorder.app.worker({"default": 1}, lease=0.5, sweep=0.1):
+        canary = await peer.enqueue("canary")
+        await _reaches(redis_client, canary, None)
+        await asyncio.sleep(1.0)  # several sweeps
+        assert await _state(redis_client, task_id) == b"active"
+    await recorder.app.close()
+    await peer.done(message)
+    assert [job.id for job in recorder.jobs] == [canary]
+    await _only_counters_left(redis_client)
+
+
+async def test_a_plain_push_of_go_is_picked_up_at_once(url: str, redis_client: Any, peer: GoPeer) -> None:
+    app = App(url)
+    arrived: asyncio.Queue[float] = asyncio.Queue()
+
+    @app.handler("*")
+    async def note(job: Job) -> None:
+        arrived.put_nowait(time.perf_counter())
+
+    waits = []
+    async with app.worker({"default": 1}), asyncio.timeout(60):
+        for _ in range(120):
+            sent = time.perf_counter()
+            task_id = await peer.enqueue("go")
+            waits.append((await arrived.get() - sent) * 1000)
+            await _reaches(redis_client, task_id, None)
+            await eventually(lambda: _idle(redis_client), "an idle worker")
+    await app.close()
+    waits.sort()
+    p50, p99 = waits[len(waits) // 2], waits[math.ceil(len(waits) * 0.99) - 1]
+    print(f"pick-up of a plain LPUSH: p50 {p50:.2f} ms, p99 {p99:.2f} ms, longest {waits[-1]:.2f} ms")
+    assert p50 <= 20
+    assert p99 <= 60  # 20 ms on a machine of its own
+
+
+async def _counted(client: Any, number: int) -> bool:
+    return await client.get(_key("processed")) == b"%d" % number
+
+
+async def _seen(recorder: Recorder, task_id: str) -> bool:
+    return task_id in [job.id for job in recorder.jobs]
+
+
+async def _idle(client: Any) -> bool:
+    return (await client.info("clients"))["blocked_clients"] >= 1
