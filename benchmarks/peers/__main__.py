@@ -1,4 +1,4 @@
-"""`make bench-peers`: the same no-op tasks through other queues and through Veredus, one worker process each, interleaved."""
+"""`make bench-peers`: the same no-op tasks through other queues and Veredus, one worker process each, in turns."""
 
 from __future__ import annotations
 

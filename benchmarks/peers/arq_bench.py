@@ -14,7 +14,7 @@ async def noop(ctx, data):
 
 async def fill():
     pool = await create_pool(RedisSettings.from_dsn(URL))
-    for first in range(0, COUNT, 100):
+    for _ in range(0, COUNT, 100):
         await asyncio.gather(*[pool.enqueue_job("noop", PAYLOAD) for _ in range(100)])
 
 

@@ -13,7 +13,7 @@ if __name__ == "__main__":
     connection = Redis.from_url(URL)
     queue = Queue("bench", connection=connection)
     if mode() == "fill":
-        for first in range(0, COUNT, 1000):
+        for _ in range(0, COUNT, 1000):
             queue.enqueue_many([Queue.prepare_data("rq_bench.noop", (PAYLOAD,), result_ttl=0) for _ in range(1000)])
     else:
         import rq_bench  # noqa: F401 - the name under which the jobs find it

@@ -1,4 +1,4 @@
-"""Dumps of a whole Redis, golden or live, as pictures with relations in place of ids and times; and their comparison."""
+"""Dumps of a whole Redis, golden or live, as pictures with relations in place of ids and times, to be compared."""
 
 from __future__ import annotations
 

@@ -224,6 +224,24 @@ async def test_a_task_that_go_gives_back_is_run_by_us(url: str, redis_client: An
     await _only_counters_left(redis_client)
 
 
+@VALKEY_ONLY
+async def test_go_runs_first_what_we_give_back_at_a_stop(url: str, redis_client: Any, peer: GoPeer) -> None:
+    app = App(url)
+
+    @app.handler("*")
+    async def long(job: Job) -> None:
+        await asyncio.sleep(30)
+
+    async with app.worker({"default": 1}, concurrency=2, shutdown_timeout=0):
+        ids = [await peer.enqueue("long") for _ in range(4)]
+        await _reaches(redis_client, ids[1], b"active")
+    await app.close()
+    taken = [await peer.dequeue() for _ in range(4)]
+    assert [message and message["id"] for message in taken] == ids
+    assert [message.get("retried", 0) for message in taken if message] == [0] * 4
+    assert await redis_client.exists(_key("processed"), _key("failed")) == 0
+
+
 async def test_go_pauses_and_unpauses_our_worker(url: str, redis_client: Any, peer: GoPeer) -> None:
     recorder = Recorder(url)
     async with recorder.app.worker(["default", "other"]):

@@ -33,6 +33,8 @@ class Outcome:
     end: End
     result: bytes | None = None
     error: BaseException | None = None
+    then: str = ""
+    """What whoever cancelled it wants to become of the task: archive or delete; anything else is a retry."""
 
     @property
     def error_text(self) -> str:
@@ -54,6 +56,10 @@ class Action(Enum):
     NOTHING = "nothing"
 
 
+CANCELLATIONS = {"archive": Action.ARCHIVE, "delete": Action.DONE}
+"""What a durable cancel asks for; a plain one from Asynq's tools ends in a retry."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     action: Action
@@ -73,6 +79,8 @@ def judge(message: TaskMessage, outcome: Outcome, *, result_ttl: int, is_failure
         return Verdict(Action.REQUEUE)
     if end is End.LEASE_LOST:
         return Verdict(Action.NOTHING)
+    if end is End.CANCELLED and outcome.then in CANCELLATIONS:
+        return Verdict(CANCELLATIONS[outcome.then])
     if wraps(outcome.error, RevokeTask):
         return Verdict(Action.DONE)
     if end is End.UNREADABLE or message.retried >= message.retry or wraps(outcome.error, SkipRetry):
@@ -80,8 +88,11 @@ def judge(message: TaskMessage, outcome: Outcome, *, result_ttl: int, is_failure
     return Verdict(Action.RETRY, is_failure=is_failure)
 
 
-def judge_lost_lease(message: TaskMessage) -> Verdict:
-    """A crash counts as an attempt, so that a task that kills its worker every time ends archived."""
+def judge_lost_lease(message: TaskMessage, cancel: str = "") -> Verdict:
+    """A crash counts as an attempt, so that a task that kills its worker every time ends archived. One that was to be
+    cancelled ends as asked."""
+    if cancel in CANCELLATIONS:
+        return Verdict(CANCELLATIONS[cancel])
     return Verdict(Action.ARCHIVE if message.retried >= message.retry else Action.RETRY)
 
 

@@ -181,10 +181,13 @@ class Server:
             name=self._name,
         )
         if address.kind == "sentinel":
-            role = await connection.call("ROLE")
-            if role[0] != b"master":
+            try:
+                role = await connection.call("ROLE")
+                if role[0] != b"master":
+                    raise NotReady(f"{connection.where} is not the master (yet): it says {role[0].decode()}")
+            except StoreError:
                 connection.close()
-                raise NotReady(f"{connection.where} is not the master (yet): it says {role[0].decode()}")
+                raise
         return connection
 
 

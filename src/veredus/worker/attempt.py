@@ -72,8 +72,10 @@ class Workshop:
         self._runs: dict[str, Callable[[Job], Awaitable[Any]]] = {}
         self.started = 0
 
-    def start(self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float) -> None:
-        """Begin an attempt of a task that was just dequeued."""
+    def start(
+        self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float, cancel: str = ""
+    ) -> None:
+        """Begin an attempt of a task that was just dequeued; with `cancel`, only to end it as that says."""
         self.started += 1
         try:
             message = decode_task(data)
@@ -96,6 +98,8 @@ class Workshop:
             ends_at=monotonic + (deadline - now),
             where="loop" if task is None else task.run_in,
         )
+        if cancel:
+            attempt.cancel(cancel)
         self._hands.take(attempt)
         attempt.task = asyncio.get_running_loop().create_task(self._run(attempt))
 
@@ -133,7 +137,7 @@ class Workshop:
         attempt.begun = True
         if attempt.forced is not None:
             attempt.running = False
-            return Outcome(attempt.forced, error=asyncio.CancelledError())
+            return Outcome(attempt.forced, error=asyncio.CancelledError(), then=attempt.then)
         left = attempt.ends_at - self._clock.monotonic()
         if left <= 0:
             attempt.running = False
@@ -160,7 +164,7 @@ class Workshop:
             error = outcome.error
             if error is None or isinstance(error, asyncio.CancelledError):
                 error = TaskTimeout("ran over its time") if attempt.forced is End.TIMED_OUT else error
-            outcome = Outcome(attempt.forced, error=error)
+            outcome = Outcome(attempt.forced, error=error, then=attempt.then)
         return outcome
 
     def _handler(self, attempt: Attempt) -> Callable[[Job], Awaitable[Any]]:

@@ -30,6 +30,7 @@ class Attempt:
         "started_at",
         "task",
         "task_id",
+        "then",
         "where",
     )
 
@@ -65,6 +66,8 @@ class Attempt:
         self.running = True
         self.forced: End | None = None
         """Set when the attempt was ended from outside."""
+        self.then = ""
+        """Cancelled: what shall become of the task (archive, delete, retry); empty for Asynq's own way, a retry."""
         self.where = where
         """Where its handler runs: loop, thread or process."""
 
@@ -77,6 +80,12 @@ class Attempt:
         stoppable = self.where != "thread" or end in (End.ABORTED, End.LEASE_LOST)
         if stoppable and self.begun and self.task is not None:
             self.task.cancel()
+
+    def cancel(self, then: str = "") -> None:
+        """End the attempt and the task as asked."""
+        if self.running and self.forced in (None, End.CANCELLED):
+            self.then = then or self.then
+            self.force(End.CANCELLED)
 
 
 class Hands:

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from veredus.clock import ServerClock
 from veredus.errors import StoreError
@@ -139,10 +140,13 @@ class Heartbeater:
             attempts[(attempt.queue, attempt.task_id, attempt.owner)] = (attempt, now + seconds)
         if not holdings:
             return
-        for queue, lost in (await store.leases.extend(holdings)).items():
-            if isinstance(lost, StoreError):
-                raise lost
-            gone = {(holding.task_id, holding.owner) for holding in lost}
+        for queue, extension in (await store.leases.extend(holdings)).items():
+            if isinstance(extension, StoreError):
+                raise extension
+            gone = {(holding.task_id, holding.owner) for holding in extension.lost}
+            for holding, then in extension.cancels:
+                # Whoever cancelled it also told this worker; the message may have been lost.
+                self._tell(attempts[(queue, holding.task_id, holding.owner)][0].cancel, then)
             for holding in holdings[queue]:
                 attempt, until = attempts[(queue, holding.task_id, holding.owner)]
                 if (holding.task_id, holding.owner) in gone:
@@ -187,7 +191,10 @@ class Heartbeater:
         if not attempt.running:
             return  # it was settled while we asked
         attempt.lease.lose(time.monotonic())
+        self._tell(attempt.force, End.LEASE_LOST)
+
+    def _tell(self, what: Callable[[Any], None], value: Any) -> None:
         try:
-            self._worker_loop.call_soon_threadsafe(attempt.force, End.LEASE_LOST)
+            self._worker_loop.call_soon_threadsafe(what, value)
         except RuntimeError:
             pass  # the worker's loop has ended

@@ -11,8 +11,15 @@ from veredus.clock import Clock
 from veredus.errors import LeaseLost, StoreError
 from veredus.events import Bus, ItemDropped, TaskRecovered
 from veredus.model.job import Job
-from veredus.model.settlement import Archive, Retry, Settlement
-from veredus.model.verdict import LEASE_EXPIRED, Action, failed_message, judge_lost_lease
+from veredus.model.settlement import Archive, Done, Retry, Settlement
+from veredus.model.verdict import (
+    CANCELED,
+    CANCELLATIONS,
+    LEASE_EXPIRED,
+    Action,
+    failed_message,
+    judge_lost_lease,
+)
 from veredus.store.leases import Claimed
 from veredus.store.store import Store
 from veredus.store.work import Work
@@ -133,14 +140,17 @@ class Recoverer(Role):
         except UndecodableMessage as exc:
             return quarantine(queue, owner, claim.task_id, claim.message, str(exc), now)
         message.id, message.queue = claim.task_id, queue
-        verdict = judge_lost_lease(message)
+        verdict = judge_lost_lease(message, claim.cancel)
+        if verdict.action is Action.DONE:
+            return Done(claim.task_id, owner, message.unique_key)
         delay = 0
         if verdict.action is Action.RETRY and claim.losses > 1:
             # Due at once only the first time: a task that kills its worker would take its neighbours with it each time.
             task = self._mux.find(message.type)
             delay_of = (task.retry_delay if task is not None else None) or self._config.retry_delay
             delay = retry_delay_ms(delay_of, message, LeaseLost(LEASE_EXPIRED), Job(message))
-        failed_message(message, LEASE_EXPIRED, now, counts=verdict.action is Action.RETRY)
+        reason = CANCELED if claim.cancel in CANCELLATIONS else LEASE_EXPIRED
+        failed_message(message, reason, now, counts=verdict.action is Action.RETRY)
         logger.warning(
             "task %s (%s) of queue %s lost its worker: %s",
             claim.task_id,

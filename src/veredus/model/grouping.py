@@ -1,0 +1,128 @@
+"""Which function aggregates a group, when a group is to be looked at, and how long to wait after a failure."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from veredus.errors import ConfigError
+from veredus.model.job import Job
+
+GRACE = 60.0
+MAX_BACKOFF = 60.0
+MAX_SIZE = 100_000
+"""Members of one set: they are read, given to the function and deleted in one step each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregation:
+    """A declared aggregator: which groups it is for, when they are ripe, and the function. Durations in seconds."""
+
+    pattern: str
+    queue: str | None
+    """None: in every queue that the worker serves."""
+    grace: float
+    max_delay: float | None
+    max_size: int | None
+    function: Callable[..., Any]
+    decode: Callable[[Job], Any]
+    """What the function gets for a member. Raises PayloadError if the payload does not fit."""
+
+    @property
+    def is_prefix(self) -> bool:
+        return self.pattern.endswith("*")
+
+    def fits(self, queue: str, group: str) -> bool:
+        if self.queue is not None and self.queue != queue:
+            return False
+        return group.startswith(self.pattern[:-1]) if self.is_prefix else group == self.pattern
+
+
+def check_pattern(pattern: Any) -> str:
+    """`digest:42` for one group, `digest:*` for all with that beginning, `*` for all."""
+    if not isinstance(pattern, str) or not pattern.strip() or "*" in pattern[:-1]:
+        raise ConfigError("pattern", pattern, "a group's name, or a prefix that ends in *")
+    return pattern
+
+
+def check_seconds(name: str, value: Any) -> float:
+    """Asynq counts in whole seconds and refuses less than one; so do we."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds < math.inf:
+        raise ConfigError(name, value, "seconds (a number or timedelta) of at least 1")
+    return float(seconds)
+
+
+def check_size(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
+        raise ConfigError("max_size", value, f"a whole number from 1 to {MAX_SIZE:,}")
+    return value
+
+
+def find(aggregations: Iterable[Aggregation], queue: str, group: str) -> Aggregation | None:
+    """The exact name wins, then the longest prefix; of two alike, the one for just this queue."""
+    fitting = [one for one in aggregations if one.fits(queue, group)]
+    if not fitting:
+        return None
+    return max(fitting, key=lambda one: (not one.is_prefix, len(one.pattern), one.queue is not None))
+
+
+def backoff(failures: int) -> float:
+    """Seconds until a group whose function has failed so many times in a row is tried again."""
+    return min(MAX_BACKOFF, 2.0 ** min(failures - 1, 10))
+
+
+GroupKey = tuple[str, str]
+"""Queue and group."""
+
+
+class Agenda:
+    """When to look at which group next; made for very many groups of which few are due."""
+
+    def __init__(self) -> None:
+        self._at: dict[GroupKey, float] = {}
+        self._heap: list[tuple[float, GroupKey]] = []
+
+    def __contains__(self, key: GroupKey) -> bool:
+        return key in self._at
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def set(self, key: GroupKey, at: float) -> None:
+        if self._at.get(key) != at:
+            self._at[key] = at
+            heapq.heappush(self._heap, (at, key))
+
+    def discard(self, key: GroupKey) -> None:
+        self._at.pop(key, None)
+
+    def keep(self, queue: str, groups: set[str]) -> None:
+        """Forget the groups of a queue that are no longer there."""
+        for key in [key for key in self._at if key[0] == queue and key[1] not in groups]:
+            del self._at[key]
+
+    def next(self) -> float | None:
+        """When the first one is due."""
+        self._drop_stale()
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now: float, most: int) -> list[GroupKey]:
+        """Up to so many that are due, the most overdue first; they are off the agenda until set again."""
+        taken: list[GroupKey] = []
+        while len(taken) < most:
+            self._drop_stale()
+            if not self._heap or self._heap[0][0] > now:
+                break
+            _, key = heapq.heappop(self._heap)
+            del self._at[key]
+            taken.append(key)
+        return taken
+
+    def _drop_stale(self) -> None:
+        while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)

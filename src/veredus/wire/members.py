@@ -1,0 +1,38 @@
+"""What an aggregating function gets for each member of a group: the job, its bytes, or its JSON as the type it names."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from veredus.errors import ConfigError
+from veredus.model.job import Job
+from veredus.wire.payload import _annotation, _decode, _decoder, _wire_parameters, name_of
+
+
+def member_decoder_for(function: Callable[..., Any]) -> Callable[[Job], Any]:
+    """By the second parameter: `list[Job]` (or nothing said), `list[bytes]`, or `list[T]` for any T that JSON can carry."""
+    parameters = _wire_parameters(function)
+    if len(parameters) != 2 or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
+        raise ConfigError("aggregator", name_of(function), "two parameters: the group's name and the list of its members")
+    kind = _member_type(function, parameters[1])
+    if kind is Any or kind is Job:
+        return lambda job: job
+    if kind is bytes:
+        return lambda job: job.payload
+    decoder = _decoder(kind, function)
+    return lambda job: _decode(decoder, job.payload)
+
+
+def _member_type(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    annotation = _annotation(function, parameter)
+    if annotation is Any or annotation in (list, Sequence):
+        return Any
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) not in (list, Sequence) or len(arguments) != 1:
+        raise ConfigError(
+            f"parameter {parameter.name!r} of {name_of(function)}()", str(parameter), "list[Job], list[bytes] or list[T]"
+        )
+    return arguments[0]
