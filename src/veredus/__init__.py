@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from veredus.client.handle import Handle
     from veredus.client.task import Task
     from veredus.errors import (
+        ArchiveFull,
         AuthError,
         CommandRefused,
         ConfigError,
@@ -21,20 +22,30 @@ if TYPE_CHECKING:
         NotReady,
         PayloadError,
         PayloadTooLarge,
+        QueueError,
+        QueueNotEmpty,
+        QueueNotFound,
         ResultGone,
         RevokeTask,
         SkipRetry,
         StoreError,
+        TaskCancelled,
         TaskError,
         TaskFailed,
         TaskIdConflict,
+        TaskNotFound,
         TaskTimeout,
         VeredusError,
         WorkerStopped,
+        WrongState,
     )
+    from veredus.inspector.inspector import Inspector
+    from veredus.inspector.search import Query
     from veredus.model.depends import Depends
+    from veredus.model.ending import CancelOutcome, Progress, Status
     from veredus.model.job import Job
     from veredus.model.retry import exponential
+    from veredus.scheduler.entries import Entry
     from veredus.worker.context import Context, current
     from veredus.worker.worker import Worker
 
@@ -44,14 +55,21 @@ __version__ = "0.1.0"
 _HOMES = {
     "App": "app",
     "Call": "client.calls",
+    "CancelOutcome": "model.ending",
     "Context": "worker.context",
     "Depends": "model.depends",
+    "Entry": "scheduler.entries",
     "Handle": "client.handle",
+    "Inspector": "inspector.inspector",
     "Job": "model.job",
+    "Progress": "model.ending",
+    "Query": "inspector.search",
+    "Status": "model.ending",
     "Task": "client.task",
     "Worker": "worker.worker",
     "current": "worker.context",
     "exponential": "model.retry",
+    "ArchiveFull": "errors",
     "AuthError": "errors",
     "CommandRefused": "errors",
     "ConfigError": "errors",
@@ -62,24 +80,32 @@ _HOMES = {
     "NotReady": "errors",
     "PayloadError": "errors",
     "PayloadTooLarge": "errors",
+    "QueueError": "errors",
+    "QueueNotEmpty": "errors",
+    "QueueNotFound": "errors",
     "ResultGone": "errors",
     "RevokeTask": "errors",
     "SkipRetry": "errors",
     "StoreError": "errors",
+    "TaskCancelled": "errors",
     "TaskError": "errors",
     "TaskFailed": "errors",
     "TaskIdConflict": "errors",
+    "TaskNotFound": "errors",
     "TaskTimeout": "errors",
     "VeredusError": "errors",
     "WorkerStopped": "errors",
+    "WrongState": "errors",
 }
 
 __all__ = [
     # the app and what it makes
     "App",
+    "ArchiveFull",
     # errors
     "AuthError",
     "Call",
+    "CancelOutcome",
     "CommandRefused",
     "ConfigError",
     "ConnectionLost",
@@ -88,24 +114,35 @@ __all__ = [
     "Depends",
     "DuplicateTask",
     "EmbeddedError",
+    "Entry",
     "Handle",
+    "Inspector",
     "Job",
     "LeaseLost",
     "NotReady",
     "PayloadError",
     "PayloadTooLarge",
+    "Progress",
+    "Query",
+    "QueueError",
+    "QueueNotEmpty",
+    "QueueNotFound",
     "ResultGone",
     "RevokeTask",
     "SkipRetry",
+    "Status",
     "StoreError",
     "Task",
+    "TaskCancelled",
     "TaskError",
     "TaskFailed",
     "TaskIdConflict",
+    "TaskNotFound",
     "TaskTimeout",
     "VeredusError",
     "Worker",
     "WorkerStopped",
+    "WrongState",
     "current",
     "exponential",
 ]  # fmt: skip

@@ -5,34 +5,41 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from veredus.client.blocking import BlockingPortal
 from veredus.client.calls import DEFAULT_MAX_PAYLOAD, Call
 from veredus.client.handle import Handle
+from veredus.client.steering import Steering
 from veredus.client.task import P, R, T, Task, default_name
 from veredus.errors import ConfigError
+from veredus.model.grouping import GRACE, Aggregation, check_pattern, check_seconds, check_size
 from veredus.model.job import Job
-from veredus.model.options import OptionArgs, Options
+from veredus.model.options import OptionArgs, Options, seconds
 from veredus.model.retry import RetryDelay, as_function
+from veredus.scheduler.declare import Scheduling
+from veredus.scheduler.entries import Book
 
 if TYPE_CHECKING:
     from veredus.client.client import Client
     from veredus.client.connections import Connections
+    from veredus.inspector.inspector import Inspector
     from veredus.store.redis import Redis
     from veredus.worker.worker import Worker
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+F = TypeVar("F", bound=Callable[..., Any])
 Middleware = Callable[[Job, Callable[[Job], Awaitable[Any]]], Awaitable[Any]]
 
 logger = logging.getLogger("veredus")
 
 
-class App:
+class App(Scheduling, Steering):
     """Tasks, topics and how to reach Redis. Making one connects to nothing.
 
     Without `url` it uses VEREDUS_REDIS_URL, then REDIS_URL, else a real server embedded on this machine.
@@ -53,18 +60,20 @@ class App:
         self._defaults = Options().merged({"queue": queue})
         if not isinstance(max_payload, int) or max_payload < 1:
             raise ConfigError("max_payload", max_payload, "a number of bytes of at least 1")
-        if not timeout > 0:
+        if not seconds("timeout", timeout):
             raise ConfigError("timeout", timeout, "seconds above 0")
         self.max_payload = max_payload
-        self.result_ttl = int(result_ttl.total_seconds() if isinstance(result_ttl, timedelta) else result_ttl)
+        self.result_ttl = math.ceil(seconds("result_ttl", result_ttl))
         self.lifespan = lifespan
         self.state: Any = None
         """What `lifespan` yields, in a running worker."""
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.patterns: dict[str, Task[..., Any, Any]] = {}
         self.middlewares: list[Middleware] = []
-        self._patience = patience
-        self._timeout = timeout
+        self.schedules = Book()
+        self.aggregations: list[Aggregation] = []
+        self._patience = seconds("patience", patience)
+        self._timeout = seconds("timeout", timeout)
         self._portal = BlockingPortal()
         self._connections: Connections | None = None
         if url is not None:
@@ -120,6 +129,40 @@ class App:
 
         return declare
 
+    def aggregate(
+        self,
+        pattern: str,
+        *,
+        queue: str | None = None,
+        grace: float | timedelta = GRACE,
+        max_delay: float | timedelta | None = None,
+        max_size: int | None = None,
+    ) -> Callable[[F], F]:
+        """Declare what becomes of a group: `def digest(group: str, jobs: list[Job])` returns a `task.call(...)`.
+
+        It is called with the members of a group once nobody has joined it for `grace` seconds, once its oldest member
+        has waited `max_delay` seconds, or once it has `max_size` members. `pattern` is a group's name, or a prefix that
+        ends in *; without `queue` it is for every queue that the worker serves.
+        """
+        from veredus.wire.members import member_decoder_for
+
+        settings: dict[str, Any] = {
+            "pattern": check_pattern(pattern),
+            "queue": None if queue is None else Options().merged({"queue": queue}).queue,
+            "grace": check_seconds("grace", grace),
+            "max_delay": None if max_delay is None else check_seconds("max_delay", max_delay),
+            "max_size": None if max_size is None else check_size(max_size),
+        }
+        if any((one.pattern, one.queue) == (pattern, queue) for one in self.aggregations):
+            raise ConfigError("pattern", pattern, "a pattern that no other aggregator of this app has for this queue")
+
+        def declare(function: F) -> F:
+            decode = member_decoder_for(function)
+            self.aggregations.append(Aggregation(**settings, function=function, decode=decode))
+            return function
+
+        return declare
+
     def middleware(self, function: Middleware) -> Middleware:
         """Wrap every handler: `async def log(job, call_next): return await call_next(job)`. The first declared is the
         outermost; unknown types pass through it as well."""
@@ -161,6 +204,10 @@ class App:
         return task
 
     # Sending.
+
+    def call(self, task_type: str, payload: Any = None, **options: Unpack[OptionArgs]) -> Call[Any]:
+        """An unsent call of any type, for `enqueue_many` and `schedule`; the payload is that of `enqueue`."""
+        return self._raw_call(task_type, payload, options)
 
     async def enqueue(self, task_type: str, payload: Any = None, **options: Unpack[OptionArgs]) -> Handle[Any]:
         """Send a task of any type, also one that only a Go service defines. Bytes travel as they are, None as no
@@ -225,11 +272,16 @@ class App:
             await self._connections.close()
 
     def _client(self) -> Client:
+        return self._all_connections().client()
+
+    def _all_connections(self) -> Connections:
         if self._connections is None:
             from veredus.client.connections import Connections
+            from veredus.client.desk import Desk
 
             self._connections = Connections(self.open_redis, max_payload=self.max_payload, patience=self._patience)
-        return self._connections.client()
+            self._connections.desk = Desk(self._connections.client, self._portal, self._function_of)
+        return self._connections
 
     def open_redis(self, name: str = "veredus") -> Redis:
         """A Redis that connects at the first call: the given URL, the environment's, or the embedded server."""
@@ -237,7 +289,9 @@ class App:
 
         url = self.url
         if url is not None:
-            return connect(url, timeout=self._timeout, name=name)
+            redis = connect(url, timeout=self._timeout, name=name)
+            _say_server(redis.where())
+            return redis
         return _embedded_redis(self._timeout, name)
 
     @property
@@ -255,6 +309,15 @@ class App:
 
         parse_url(url)
 
+    # Looking.
+
+    def inspector(self) -> Inspector:
+        """Look into the queues and change what waits there: `await app.inspector().queue("mail")`. Call it where an
+        event loop runs; its connection is the app's."""
+        from veredus.inspector.inspector import Inspector
+
+        return Inspector(self._client().store.redis)
+
     # Working.
 
     def worker(self, queues: Mapping[str, int] | Sequence[str] | str | None = None, **settings: Any) -> Worker:
@@ -267,6 +330,7 @@ class App:
     def served_queues(self) -> dict[str, int]:
         """Every queue that the tasks and topics of this app name, in the order they were declared."""
         named = [task.options.queue for task in [*self.tasks.values(), *self.patterns.values()]]
+        named += [one.queue for one in self.aggregations if one.queue is not None]
         return dict.fromkeys(named or [self._defaults.queue], 1)
 
 
@@ -282,6 +346,11 @@ def _embedded_redis(timeout: float, name: str) -> Redis:
         return server.socket
 
     return Server(Address(kind="unix", path="(embedded)"), resolve, timeout, name)
+
+
+@functools.cache
+def _say_server(description: str) -> None:
+    logger.info("using the server at %s", description)
 
 
 @functools.cache

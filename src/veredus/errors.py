@@ -11,12 +11,19 @@
     │   ├── NotReady           the server is loading, read-only or failing over: try again soon
     │   └── CommandRefused     Redis answered with an error of its own (wrong type, out of memory, ...)
     ├── TaskError
+    │   ├── TaskNotFound       no task with this id is in this queue
+    │   ├── WrongState         what was asked is not possible in the state that the task is in
     │   ├── DuplicateTask      a unique lock is held by another task
     │   ├── TaskIdConflict     a task with this id exists in this queue
     │   ├── TaskFailed         the task ended without a result: its last error is inside
+    │   │   └── TaskCancelled  because somebody cancelled it
     │   ├── ResultGone         the task ended and what it left behind has expired
     │   ├── TaskTimeout        an attempt ran over its timeout or deadline
     │   └── LeaseLost          the attempt is no longer ours: somebody else owns the task now
+    ├── QueueError
+    │   ├── QueueNotFound      no queue of that name was ever used
+    │   ├── QueueNotEmpty      the queue still has tasks
+    │   └── ArchiveFull        the archive has no room for so many tasks
     ├── EmbeddedError          the embedded server cannot be found, started or shared
     └── WorkerStopped          the worker is (or has been) stopped
 
@@ -92,6 +99,22 @@ class TaskError(VeredusError):
     """Something about one task."""
 
 
+class TaskNotFound(TaskError):
+    """No task with this id is in this queue."""
+
+    def __init__(self, task_id: str, queue: str, *, hint: str = "") -> None:
+        self.task_id, self.queue = task_id, queue
+        super().__init__(f"no task {task_id!r} in queue {queue!r}{hint and f' ({hint})'}")
+
+
+class WrongState(TaskError):
+    """What was asked is not possible in the state that the task is in."""
+
+    def __init__(self, task_id: str, queue: str, problem: str) -> None:
+        self.task_id, self.queue, self.problem = task_id, queue, problem
+        super().__init__(f"task {task_id!r} in queue {queue!r}: {problem}")
+
+
 class DuplicateTask(TaskError):
     """A unique lock is held by another task."""
 
@@ -105,7 +128,15 @@ class TaskIdConflict(TaskError):
 
 
 class TaskFailed(TaskError):
-    """The task ended without a result."""
+    """The task ended without a result; `error` is what its last attempt ended with."""
+
+    def __init__(self, text: str, *, task_id: str = "", error: str = "") -> None:
+        self.task_id, self.error = task_id, error
+        super().__init__(text)
+
+
+class TaskCancelled(TaskFailed):
+    """The task ended without a result, because somebody cancelled it."""
 
 
 class ResultGone(TaskError):
@@ -118,6 +149,38 @@ class TaskTimeout(TaskError, TimeoutError):
 
 class LeaseLost(TaskError):
     """The attempt is no longer ours."""
+
+
+class QueueError(VeredusError):
+    """Something about one queue."""
+
+
+class QueueNotFound(QueueError):
+    """No queue of that name was ever used."""
+
+    def __init__(self, queue: str, *, known: Iterable[str] = ()) -> None:
+        self.queue = queue
+        near = difflib.get_close_matches(queue, list(known), n=1)
+        super().__init__(f"no queue {queue!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+
+
+class QueueNotEmpty(QueueError):
+    """The queue still has tasks."""
+
+    def __init__(self, queue: str, problem: str) -> None:
+        self.queue, self.problem = queue, problem
+        super().__init__(f"queue {queue!r} {problem}")
+
+
+class ArchiveFull(QueueError):
+    """The archive has no room for so many tasks: its oldest would be deleted."""
+
+    def __init__(self, queue: str, tasks: int, excess: int, limit: int) -> None:
+        self.queue, self.tasks, self.excess, self.limit = queue, tasks, excess, limit
+        super().__init__(
+            f"archiving {tasks:,} tasks of queue {queue!r} would delete {excess:,}: the archive keeps {limit:,}; "
+            "allow it with drop_excess=True"
+        )
 
 
 class EmbeddedError(VeredusError):

@@ -59,7 +59,17 @@ class Forwarded:
     moved: int
 
 
-Event = TaskStarted | TaskEnded | LeaseWasLost | TaskRecovered | ItemDropped | Forwarded
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """So many members of a group were replaced by these tasks."""
+
+    queue: str
+    group: str
+    members: int
+    task_ids: tuple[str, ...]
+
+
+Event = TaskStarted | TaskEnded | LeaseWasLost | TaskRecovered | ItemDropped | Forwarded | Aggregated
 Listener = Callable[[Event], None]
 
 

@@ -71,3 +71,15 @@ def threaded(seconds: float = 0.0, gate: str = "") -> None:
     while not is_open(gate):
         time.sleep(0.02)
     note("finish")
+
+
+@app.task(name="stubborn", retry_delay=0.1)
+async def stubborn(gate: str = "") -> None:
+    """An async handler that ignores being cancelled."""
+    note("start")
+    while not is_open(gate):
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            note("ignored")
+    note("finish")

@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 def test_sigterm_under_load(fleet: Fleet, processes: int) -> None:
     worker = fleet.start(cli=True, concurrency=8 // processes, shutdown_timeout=2, processes=processes)
     short = fleet.enqueue(4, seconds=1.0)
-    long = fleet.enqueue(2, gate="later") + fleet.enqueue(2, task="threaded", gate="later")
+    long = fleet.enqueue(1, gate="later")
+    long += fleet.enqueue(2, task="threaded", gate="later") + fleet.enqueue(1, task="stubborn", gate="later")
     fleet.wait(lambda: len(fleet.starts()) == 8, 10, "all hands busy")
     waiting = fleet.enqueue(20, seconds=0.01)
     worker.terminate()

@@ -20,7 +20,7 @@ def test_no_living_task_is_taken_for_dead(fleet: Fleet, stopped: float) -> None:
     # Old enough connections: recoverers trust only what they saw for a whole lease.
     fleet.wait(lambda: fleet.redis.ping() and time.time() - fleet.starts()[0].at > size(2.0, 13.0), 20, "trust")
     ids = across + fleet.enqueue_all([{"seconds": rng.uniform(0.01, 0.2)} for _ in range(size(300, 2000))])
-    ids += fleet.enqueue_all([{"seconds": stopped + rng.uniform(0.5, 1.5)} for _ in range(10)])
+    ids += fleet.enqueue_all([{"seconds": size(0.5, stopped) + rng.uniform(0.1, 0.5)} for _ in range(10)])
     fleet.wait(lambda: len(fleet.starts()) > 60, 15, "a load")
     fleet.server.freeze()
     at = time.time()

@@ -9,12 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.fleet import RECOVERY, Fleet, say, seeded, size
+from tests.crash.fleet import RECOVERY, Fleet, is_alive, say, seeded, size
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(size(120, 600))]
 
 TASKS = size(1500, 20_000)
 KILL_EVERY = size(0.7, 2.0)
+MOST_KILLS = size(6, 1000)
+"""A supervisor waits longer and longer before it replaces children that keep dying within seconds."""
 CONCURRENCY = 6
 LONGEST = 0.1
 """Seconds that the slowest handler takes."""
@@ -32,9 +34,11 @@ def storm(fleet: Fleet, kill_one: Callable[[], int]) -> None:
         next_kill = time.monotonic() + KILL_EVERY
         while fleet.counter("processed") - fleet.counter("failed") < TASKS * 0.95:
             assert time.monotonic() - began < size(60, 400), "too slow"
-            if time.monotonic() >= next_kill:
+            if time.monotonic() >= next_kill and len(kills) < MOST_KILLS:
                 at = time.time()
-                kills[kill_one()] = at
+                victim = kill_one()
+                assert victim not in kills
+                kills[victim] = at
                 next_kill += KILL_EVERY
             time.sleep(0.02)
         fleet.wait_done(2 * RECOVERY + 20)
@@ -81,8 +85,12 @@ def test_four_children_of_a_supervisor_of_which_one_after_the_other_is_killed(fl
     rng = seeded()
     supervisor = fleet.start(processes=4, concurrency=CONCURRENCY)
 
+    def living() -> list[int]:
+        return [pid for pid in supervisor.children() if is_alive(pid)]
+
     def kill_one() -> int:
-        child = rng.choice(supervisor.children())
+        fleet.wait(living, 15, "a child to kill")
+        child = rng.choice(living())
         os.kill(child, signal.SIGKILL)
         return child
 

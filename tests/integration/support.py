@@ -95,5 +95,7 @@ class Look:
         return message.id
 
 
-def go_message(task_type: str, payload: bytes = b"", *, task_id: str = "from-go", queue: str = "default") -> TaskMessage:
+def go_message(
+    task_type: str, payload: bytes = b"", *, task_id: str = "from-go", queue: str = "default"
+) -> TaskMessage:
     return TaskMessage(type=task_type, payload=payload, id=task_id, queue=queue, retry=25, timeout=1800)

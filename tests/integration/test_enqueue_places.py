@@ -31,9 +31,7 @@ async def test_plain_threads(app: App, look: Look) -> None:
         return [one.id, *(handle.id for handle in many), other.id]
 
     with ThreadPoolExecutor(8) as pool:
-        sent = await asyncio.gather(
-            *[asyncio.get_running_loop().run_in_executor(pool, produce, n) for n in range(16)]
-        )
+        sent = await asyncio.gather(*[asyncio.get_running_loop().run_in_executor(pool, produce, n) for n in range(16)])
     ids = [task_id for part in sent for task_id in part]
     assert sorted(await look.pending()) == sorted(ids)
     assert len(await look.of("topic").pending()) == 16
@@ -94,6 +92,10 @@ async def test_a_forked_child_opens_connections_of_its_own(app: App, look: Look)
 
 
 async def test_an_app_can_be_closed_and_used_again(url: str, look: Look) -> None:
+    async def connections() -> int:
+        return len([row for row in await look.client.client_list() if row["name"].startswith("veredus")])
+
+    before = await connections()
     app = App(url)
     async with app as same:
         assert same is app
@@ -103,10 +105,10 @@ async def test_an_app_can_be_closed_and_used_again(url: str, look: Look) -> None
     await app.close()
     assert len(await look.pending()) == 2
 
-    async def clients() -> bool:
-        return not [row for row in await look.client.client_list() if row["name"].startswith("veredus")]
+    async def no_more_than_before() -> bool:
+        return await connections() <= before
 
-    await eventually(clients)
+    await eventually(no_more_than_before)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.support import FAST, Look, eventually
+from tests.support.servers import VALKEY_ONLY
 from veredus import App
 from veredus.events import LeaseWasLost, TaskRecovered
 from veredus.store.store import Store, connect
@@ -17,7 +18,9 @@ from veredus.store.work import Work
 from veredus.wire import keys
 
 
-async def _take_and_vanish(url: str, queue: str = "default", *, lease_ms: int = 100, worker: str = "ghost") -> list[str]:
+async def _take_and_vanish(
+    url: str, queue: str = "default", *, lease_ms: int = 100, worker: str = "ghost"
+) -> list[str]:
     """What a worker leaves behind that took everything and was killed."""
     store = Store(connect(url))
     batch = await Work(store.redis, worker, lease_ms=lease_ms).dequeue(queue, 100)
@@ -61,6 +64,7 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease_and_its_record(app
     assert await look.counters() == (1, 0)
 
 
+@VALKEY_ONLY
 async def test_two_workers_and_a_blocked_loop_do_not_run_a_task_twice(app: App, url: str, look: Look) -> None:
     runs: list[str] = []
 
@@ -224,6 +228,7 @@ async def test_a_second_lost_lease_waits_for_the_retry_delay(app: App, url: str,
         assert 900 < (await orphaned.scores("retry"))[handle.id] - time.time() < 1100
 
 
+@VALKEY_ONLY
 async def test_a_task_that_kills_its_worker_every_time_ends_archived(app: App, url: str, look: Look) -> None:
     handle = await app.enqueue("poison", queue="orphaned", max_retry=0)
     app.task(name="elsewhere", queue="other")(lambda: None)
@@ -234,6 +239,7 @@ async def test_a_task_that_kills_its_worker_every_time_ends_archived(app: App, u
     assert message.error_msg == "asynq: task lease expired"
 
 
+@VALKEY_ONLY
 async def test_an_undecodable_message_of_a_dead_worker_is_archived(app: App, url: str, look: Look) -> None:
     handle = await app.enqueue("orphan", queue="orphaned")
     await _take_and_vanish(url, "orphaned")
@@ -245,6 +251,7 @@ async def test_an_undecodable_message_of_a_dead_worker_is_archived(app: App, url
     assert message.payload == b"\xff\xff"
 
 
+@VALKEY_ONLY
 async def test_a_hung_thread_is_given_up_after_its_deadline(app: App, url: str, look: Look) -> None:
     """Its lease is not renewed past the deadline and its grace; another worker takes over, the late end is void."""
     release = threading.Event()

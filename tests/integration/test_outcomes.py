@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.support import FAST, Look, eventually, go_message
 from veredus import App, RevokeTask, SkipRetry
+from veredus.model.verdict import End
 from veredus.wire import keys
 
 
@@ -138,9 +139,10 @@ async def test_a_cancel_that_comes_before_the_first_step_of_an_attempt_is_not_lo
     async with worker:
         start = worker._workshop.start
 
-        def start_and_cancel(queue: str, owner: str, task_id: str, *more: Any) -> None:
-            start(queue, owner, task_id, *more)
-            worker._cancel(task_id)
+        def start_and_cancel(*args: Any, **kwargs: Any) -> None:
+            start(*args, **kwargs)
+            for attempt in worker._hands.running():
+                attempt.force(End.CANCELLED)
 
         worker._workshop.start = start_and_cancel  # type: ignore[method-assign]
         first, second = await never.enqueue(), await never.enqueue()

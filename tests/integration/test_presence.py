@@ -33,7 +33,11 @@ async def test_a_worker_shows_what_it_serves_and_what_it_works_on(app: App, look
 
         info = await eventually(shown)
         assert (info["host"], info["pid"], info["server_id"]) == identity
-        assert (info["concurrency"], dict(info["queues"]), info["strict_priority"]) == (9, {"default": 3, "low": 1}, True)
+        assert (info["concurrency"], dict(info["queues"]), info["strict_priority"]) == (
+            9,
+            {"default": 3, "low": 1},
+            True,
+        )
         assert info["status"] == "active"
         assert 0 < await look.client.ttl(keys.server(*identity)) <= 10
         working = await look.client.hgetall(keys.workers(*identity))

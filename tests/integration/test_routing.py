@@ -1,5 +1,7 @@
 """Which handler gets a task, and what stands around it: patterns, middleware, dependencies, lifespan."""
 
+# ruff: noqa: B008 - Depends(...) as a default is how dependencies are declared
+
 from __future__ import annotations
 
 import asyncio
@@ -201,8 +203,6 @@ async def test_a_dependency_that_fails_fails_the_attempt_and_cleans_up_the_other
     @app.task
     async def handler(a: str = Depends(opened), b: str = Depends(broken)) -> None:
         trail.append("ran")
-
-    async def closes(a: str) -> None: ...
 
     async with app.worker(**FAST):
         handle = await handler.enqueue()

@@ -104,9 +104,7 @@ async def test_what_a_go_client_scheduled_runs_too(app: App, look: Look) -> None
     ids=["seconds", "timedelta", "list", "exponential", "function", "function of timedelta"],
 )
 @pytest.mark.parametrize("level", ["task", "worker"])
-async def test_retry_delays_of_every_form(
-    app: App, look: Look, delay: Any, expected: list[float], level: str
-) -> None:
+async def test_retry_delays_of_every_form(app: App, look: Look, delay: Any, expected: list[float], level: str) -> None:
     @app.task(name="t", **({"retry_delay": delay} if level == "task" else {}))
     async def fail() -> None:
         raise ValueError("abc")
@@ -166,4 +164,3 @@ async def test_scheduling_wakes_nobody_when_an_earlier_task_is_waited_for(app: A
             if message["type"] == "message":
                 heard.append(message["data"])
     assert len(heard) == 2
-

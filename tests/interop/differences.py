@@ -134,6 +134,26 @@ def batch_headers(found: Picture, golden: Any) -> None:
                 found[(key, "msg", "field order")] += (15,)
 
 
+@rule("scheduled-group")
+def scheduled_group(found: Picture, golden: Any) -> None:
+    for key in _tasks(found, "state", "scheduled"):
+        if (key, "msg", "group_key") in found:
+            found[(key, "field", "group")] = found[(key, "msg", "group_key")]
+
+
+@rule("group-order")
+def group_order(found: Picture, golden: Any) -> None:
+    for key in _tasks(found, "state", "aggregating"):
+        found[(key, "field", "group_seq")] = "an arrival in the run"
+
+
+@rule("group-unique-key")
+def group_unique_key(found: Picture, golden: Any) -> None:
+    for key in _tasks(found, "state", "aggregating"):
+        if (key, "msg", "unique_key") in found:
+            found[(key, "field", "unique_key")] = found[(key, "msg", "unique_key")]
+
+
 @rule("id-conflict-lock")
 def id_conflict_lock(found: Picture, golden: Any) -> None:
     if golden["scenario"] != "unique-id-conflict":

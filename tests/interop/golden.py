@@ -297,11 +297,13 @@ class _Painter:
             return text
         score, side, captured = int(text), self._run.side, self._dump.captured
         if queue == "":
-            fits = captured + side.record_ttl - side.beat - 2 < score <= captured + side.record_ttl + 1
+            fits = captured + side.record_ttl - side.beat - 2 < score <= captured + side.record_ttl
             return "10 s after the beat" if fits else text
         if rest == "lease":
             fits = captured + side.lease - side.beat - 2 < score <= captured + side.lease + 1
             return f"{side.lease:g} s after the beat" if fits else text
+        if rest.startswith("g:"):
+            return "a second of the run" if self._within_run(score, 1) else text
         if rest == "scheduled":
             return self._due(queue, member, score)
         message, _ = protobuf.decode("TaskMessage", self._dump.rows[f"asynq:{{{queue}}}:t:{member}"].value[b"msg"])
@@ -357,6 +359,8 @@ class _Painter:
             token: Any = value if name in ("result", "original") else self._text(value.decode())
             if name == "pending_since" and token.isdigit() and self._within_run(int(token) / 1e9, 0.05):
                 token = "a nanosecond of the run"
+            elif name == "group_seq" and re.fullmatch(r"\d{19}-\d{6}", token):
+                token = "an arrival in the run" if self._within_run(int(token[:19]) / 1e9, 0.05) else token
             elif name == "owner" and re.fullmatch(_UUID.pattern + r":(recoverer:)?\d+", token):
                 token = "a batch of a worker"
             elif name == "until" and lease is not None and lease.value.get(task_id.encode()) == value:

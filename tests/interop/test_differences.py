@@ -527,6 +527,26 @@ async def test_batch_unique(url: str, redis_client: Any) -> None:
     assert len(await redis_client.keys(_key("unique:*"))) == 2
 
 
+async def test_batch_group(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    task = app.task(name="b:group", payload="raw")(_handler).using(group="g")
+    (handle,) = await app.enqueue_many([task.call(b"z")])
+    await app.close()
+    assert await redis_client.zrange(_key("g:g"), 0, -1) == [handle.id.encode()]
+
+
+async def test_scheduled_group(url: str, redis_client: Any) -> None:
+    await needed("scheduled-group", "group-scheduled-before", url, redis_client)
+
+
+async def test_group_order(url: str, redis_client: Any) -> None:
+    await needed("group-order", "group-aggregating", url, redis_client)
+
+
+async def test_group_unique_key(url: str, redis_client: Any) -> None:
+    await needed("group-unique-key", "group-aggregating", url, redis_client)
+
+
 async def test_queue_registered_again(url: str, redis_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Go client registers a queue once in its life: deleted meanwhile, the queue stays invisible to the tools."""
     app = _app(url)

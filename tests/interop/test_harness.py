@@ -19,7 +19,7 @@ from veredus.wire import keys
 from veredus.wire.messages import decode_task, encode_task
 from veredus.wire.presence import ServerRecord, encode_server
 
-READ = [name for name in scenarios() if not name.startswith(("group-", "scheduler"))]
+READ = [name for name in scenarios() if not name.startswith(("group-set-", "group-scheduled-after", "scheduler"))]
 
 
 def _values(node: Any) -> list[Any]:

@@ -115,7 +115,11 @@ async def test_a_task_of_a_group_joins_it(q: Queue) -> None:
         q.key("g:g:1"): Key("zset", {"a": str(SECOND)}, "none"),
         q.key("groups"): Key("set", {"g:1"}, "none"),
         q.key("pending"): Key("list", ["b"], "none"),
-        q.task("a"): Key("hash", {"msg": "", "state": "aggregating", "group": "g:1"}, "none"),
+        q.task("a"): Key(
+            "hash",
+            {"msg": "", "state": "aggregating", "group": "g:1", "group_seq": f"{NOW}000000-000001"},
+            "none",
+        ),
         q.task("b"): Key("hash", {"msg": "", "state": "pending", "group": "", "pending_since": f"{NOW}000000"}, "none"),
     }
 

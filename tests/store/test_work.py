@@ -15,7 +15,7 @@ from tests.support.servers import RealServer
 from veredus.errors import ConnectionLost
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry
 from veredus.store.intake import Entry
-from veredus.store.leases import Holding
+from veredus.store.leases import Extension, Holding
 from veredus.store.store import Store, connect
 from veredus.store.work import Work
 
@@ -143,8 +143,8 @@ async def test_leases_by_queue(work: Work, store: Store, redis_client: Any) -> N
             "bad": [Holding("a", owner, 30_000)],
         }
     )
-    assert lost["q"] == [Holding("b", "thief:1", 30_000)]
-    assert not isinstance(lost["bad"], list)
+    assert lost["q"] == Extension([Holding("b", "thief:1", 30_000)], [])
+    assert not isinstance(lost["bad"], Extension)
 
 
 async def test_sweeps_by_queue(work: Work, store: Store, redis_client: Any) -> None:

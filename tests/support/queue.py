@@ -59,10 +59,11 @@ class Queue:
         return await self._run(ENQUEUE, self.keys("pending"), args, now)
 
     async def schedule(self, *entries: Any, now: int | None = NOW) -> list[int]:
-        """Each entry: (id, due), then message, lock, ttl, expires as far as given."""
+        """Each entry: (id, due), then message, lock, ttl, expires, group as far as given."""
         args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries)]
         for task_id, due, *more in entries:
-            args += [*_filled((task_id, *more), ["", b"", "", 0, ""]), due]
+            *row, group = _filled((task_id, *more), ["", b"", "", 0, "", ""])
+            args += [*row, due, group]
         return await self._run(SCHEDULE, self.keys("scheduled retry due"), args, now)
 
     async def dequeue(

@@ -27,14 +27,15 @@ def load_app(path: str) -> App:
                 "app", path, f"a module that can be imported from {Path.cwd()} or is installed; found no {exc.name!r}"
             ) from exc
         raise ConfigError("app", path, f"a module that imports; it fails with: {_where(exc)}") from exc
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         raise ConfigError("app", path, f"a module that imports; it fails with: {_where(exc)}") from exc
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
             apps = [name for name, value in vars(module).items() if isinstance(value, App)]
             hint = f"; it has {', '.join(apps)}" if apps else "; it has no App at all"
-            raise ConfigError("app", path, f"an attribute of {module_name} that is an App{hint}", known=apps)
+            known = [f"{module_name}:{name}" for name in apps]
+            raise ConfigError("app", path, f"an attribute of {module_name} that is an App{hint}", known=known)
         found = getattr(found, part)
     if not isinstance(found, App):
         raise ConfigError("app", path, f"an App; {attribute} is a {type(found).__name__}")

@@ -14,7 +14,7 @@ from veredus.errors import AuthError, ConfigError, ConnectionLost, EmbeddedError
 EXIT_CODES = """\b
 Exit codes:
   0  all went well
-  1  a command failed, or `redis status` found no server
+  1  a command failed: no such queue or task, the doctor found damage, no server runs
   2  wrong usage: an unknown option, a bad value, an app that cannot be loaded
   3  Redis cannot be reached, or refuses the password
 """
@@ -22,7 +22,18 @@ Exit codes:
 # name -> (module, attribute): a command's module is loaded only when that command is used
 _COMMANDS = {
     "worker": ("veredus.cli.worker", "worker"),
+    "scheduler": ("veredus.cli.scheduler", "scheduler"),
+    "stats": ("veredus.cli.stats", "stats"),
+    "queue": ("veredus.cli.queue", "queue_group"),
+    "task": ("veredus.cli.task", "task_group"),
+    "group": ("veredus.cli.views", "group_group"),
+    "server": ("veredus.cli.views", "server_group"),
+    "cron": ("veredus.cli.views", "cron_group"),
+    "doctor": ("veredus.cli.doctor", "doctor"),
+    "top": ("veredus.cli.top", "top"),
     "redis": ("veredus.cli.redis", "redis_group"),
+    "demo": ("veredus.cli.demo", "demo"),
+    "completion": ("veredus.cli.completion", "completion"),
 }
 
 

@@ -37,6 +37,11 @@ class Auto(click.ParamType[int]):
 @click.option("--process-pool", type=int, help='run_in="process" handlers at once (default one per core).')
 @click.option("-p", "--processes", type=Auto(), help="Worker processes under a supervisor (default 1, or auto).")
 @click.option("--burst", is_flag=True, help="Stop, with exit code 0, when the queues are empty.")
+@click.option(
+    "--scheduler/--no-scheduler",
+    default=None,
+    help="Fire the schedules of the app (the default), or leave that to others.",
+)
 @click.option("--max-tasks", type=int, help="Replace a process after so many tasks.")
 @click.option("--max-memory", type=int, metavar="MB", help="Replace a process above so much resident memory.")
 @click.option(

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from veredus.client.calls import Call
+from veredus.client.desk import Desk
 from veredus.client.handle import Handle
+from veredus.client.waiting import Listener
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import TaskIdConflict
 from veredus.model.build import build, due_text, expires_text, new_id
@@ -25,8 +27,10 @@ MAX_MOLDS = 1_000
 class Client:
     """The producer's side of one store."""
 
-    def __init__(self, store: Store, *, max_payload: int, clock: Clock = SYSTEM) -> None:
+    def __init__(self, store: Store, *, max_payload: int, clock: Clock = SYSTEM, desk: Desk | None = None) -> None:
         self.store = store
+        self.listener = Listener(store.redis, store.results)
+        self._desk = desk
         self._max_payload = max_payload
         self._clock = clock
         self._molds: dict[tuple[str, int], tuple[Mold, Options]] = {}
@@ -38,11 +42,22 @@ class Client:
         code = await self.store.intake.add(queue, entry)
         if code == ID_EXISTS:
             raise TaskIdConflict(entry.task_id, queue)
-        return _handle(call, entry, code)
+        return _handle(call, entry, code, self._desk)
+
+    async def close(self) -> None:
+        self.listener.close()
+        await self.store.close()
 
     async def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
-        """Many tasks in few round trips; the handles stand in the order of the calls and tell what was created."""
-        batches = _Batches(self.store.intake)
+        """Many tasks in few round trips; the handles stand in the order of the calls and tell what was created.
+
+        A list is looked through before anything is sent; other iterables are sent as they come, so if one of them
+        raises, what came before is in Redis.
+        """
+        if isinstance(calls, list | tuple):
+            for call in calls:
+                call.check_size(self._max_payload)
+        batches = _Batches(self.store.intake, self._desk)
         for call in calls:
             await batches.add(call, self.entry(call))
         return await batches.finish()
@@ -91,8 +106,9 @@ class Client:
 class _Batches:
     """Sends full batches while the next ones are being filled: one on its way, one in the making, in order."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, desk: Desk | None) -> None:
         self._intake = intake
+        self._desk = desk
         self._sent: list[tuple[Call[Any], Entry]] = []
         self._codes: dict[int, int] = {}
         self._desks: dict[tuple[str, State], list[int]] = {}
@@ -110,7 +126,7 @@ class _Batches:
         for desk in self._desks.values():
             await self._send(desk)
         await asyncio.gather(*self._on_the_way)
-        return [_handle(call, entry, self._codes[n]) for n, (call, entry) in enumerate(self._sent)]
+        return [_handle(call, entry, self._codes[n], self._desk) for n, (call, entry) in enumerate(self._sent)]
 
     async def _send(self, positions: list[int]) -> None:
         while len(self._on_the_way) > 1:
@@ -125,5 +141,5 @@ class _Batches:
             self._codes.update(zip(batch, codes, strict=True))
 
 
-def _handle(call: Call[Any], entry: Entry, code: int) -> Handle[Any]:
-    return Handle(entry.task_id, call.options.queue, call.type, str(entry.state), code == CREATED)
+def _handle(call: Call[Any], entry: Entry, code: int, desk: Desk | None) -> Handle[Any]:
+    return Handle(entry.task_id, call.options.queue, call.type, str(entry.state), code == CREATED, desk)

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 
 from veredus.client.client import Client
+from veredus.client.desk import Desk
 from veredus.store.redis import Redis
 from veredus.store.store import Store
 
@@ -21,6 +22,8 @@ class Connections:
         self._patience = patience
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
+        self.desk: Desk | None = None
+        """Where the handles of these clients' tasks ask."""
 
     def client(self) -> Client:
         if self._pid != os.getpid():
@@ -30,11 +33,11 @@ class Connections:
         client = self._clients.get(loop)
         if client is None:
             store = Store(self._open_redis(), patience=self._patience)
-            client = self._clients[loop] = Client(store, max_payload=self._max_payload)
+            client = self._clients[loop] = Client(store, max_payload=self._max_payload, desk=self.desk)
         return client
 
     async def close(self) -> None:
         """Close what this loop opened."""
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
-            await client.store.close()
+            await client.close()

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from veredus.errors import ConfigError
 from veredus.model.message import TaskMessage
-from veredus.model.options import DEFAULT_TIMEOUT, Options
+from veredus.model.options import DEFAULT_TIMEOUT, Options, is_utf8
 
 _NO_HEADERS: dict[str, str] = {}
 
@@ -17,6 +17,8 @@ def build(task_type: str, payload: bytes | None, options: Options) -> TaskMessag
     """Rules as in Asynq: without timeout and deadline the timeout is 30 min; with a deadline alone there is none."""
     if not isinstance(task_type, str) or not task_type.strip():
         raise ConfigError("task type", task_type, "a text with one or more characters")
+    if not is_utf8(task_type):
+        raise ConfigError("task type", task_type, "a text that can be written as UTF-8")
     timeout = math.ceil(options.timeout) if options.timeout else 0
     deadline = math.floor(options.deadline.timestamp()) if options.deadline else 0
     if not timeout and not deadline:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from veredus.errors import ConfigError
+from veredus.model.cron_search import Cron, Field, to_datetime
 from veredus.model.duration import parse_duration
 
-YEARS = 5
-"""A line that matches nothing for so long never fires."""
 DESCRIPTORS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -23,8 +22,8 @@ DESCRIPTORS = {
     "@hourly": "0 * * * *",
 }
 _EVERY = "@every "
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_DAYS = "sun mon tue wed thu fri sat".split()
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 class Schedule(Protocol):
@@ -36,6 +35,10 @@ class Schedule(Protocol):
 
     def next_unix(self, after: float) -> int | None:
         """The same in Unix seconds."""
+        ...
+
+    def aligned(self, at: int, since: int) -> int:
+        """From where to go on to stay on the course that led to the tick `at`, without visiting all before `since`."""
         ...
 
 
@@ -114,24 +117,16 @@ class Every:
     seconds: int
 
     def next(self, after: datetime) -> datetime | None:
-        return _to_datetime(self.next_unix(after.timestamp()))
+        return to_datetime(self.next_unix(after.timestamp()))
 
     def next_unix(self, after: float) -> int | None:
         return math.floor(after) + self.seconds
 
+    def aligned(self, at: int, since: int) -> int:
+        return since - (since - at) % self.seconds
+
 
 # Cron lines.
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """The values that a field allows; `restricted` is False for `*` and `?`."""
-
-    values: frozenset[int]
-    restricted: bool
-
-    def __contains__(self, value: int) -> bool:
-        return value in self.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +146,8 @@ _BOUNDS = (
     _Bounds("minute", 0, 59),
     _Bounds("hour", 0, 23),
     _Bounds("day of month", 1, 31),
-    _Bounds("month", 1, 12, tuple(_MONTHS)),
-    _Bounds("day of week", 0, 6, tuple(_DAYS)),
+    _Bounds("month", 1, 12, _MONTHS),
+    _Bounds("day of week", 0, 6, _DAYS),
 )
 
 
@@ -162,7 +157,8 @@ def _cron(text: str, location: tzinfo) -> Cron:
         raise ConfigError(
             "spec", text, f"exactly 5 fields (minute hour day-of-month month day-of-week), found {len(fields)}"
         )
-    return Cron(*[_field(field, bounds) for field, bounds in zip(fields, _BOUNDS, strict=True)], location)  # type: ignore[arg-type]
+    minute, hour, day, month, weekday = [_field(field, bounds) for field, bounds in zip(fields, _BOUNDS, strict=True)]
+    return Cron(minute, hour, day, month, weekday, location)
 
 
 def _field(text: str, bounds: _Bounds) -> Field:
@@ -191,7 +187,9 @@ def _range(item: str, bounds: _Bounds) -> tuple[range, bool]:
         if slash and not hyphen:
             last = bounds.most  # N/step means N-most/step
     if first > last:
-        raise ConfigError(f"spec: {bounds.name}", item, f"a range whose beginning ({first}) is not beyond its end ({last})")
+        raise ConfigError(
+            f"spec: {bounds.name}", item, f"a range whose beginning ({first}) is not beyond its end ({last})"
+        )
     step = 1
     if slash:
         if not (step_text.isascii() and step_text.isdigit()) or int(step_text) == 0:
@@ -209,125 +207,3 @@ def _number(text: str, item: str, bounds: _Bounds) -> int:
     if not bounds.least <= number <= bounds.most:
         raise ConfigError(f"spec: {bounds.name}", item, bounds.allowed)
     return number
-
-
-@dataclass(frozen=True, slots=True)
-class Cron:
-    """Five fields in a time zone."""
-
-    minute: Field
-    hour: Field
-    day: Field
-    month: Field
-    weekday: Field
-    location: tzinfo
-
-    def next(self, after: datetime) -> datetime | None:
-        return _to_datetime(self.next_unix(after.timestamp()))
-
-    def next_unix(self, after: float) -> int | None:
-        return _Search(self, math.floor(after) + 1).run()
-
-    def fits_day(self, local: datetime) -> bool:
-        """With both days restricted, either will do; else both must fit."""
-        day, weekday = local.day in self.day, local.isoweekday() % 7 in self.weekday
-        if self.day.restricted and self.weekday.restricted:
-            return day or weekday
-        return day and weekday
-
-
-class _Search:
-    """From field to field, the largest first: each is moved forward until it fits, the smaller ones go back to their
-    beginning, and an overflow starts again at the top.
-
-    Months and days move on the calendar, hours and minutes on the real time line. That decides, as in robfig/cron,
-    what becomes of an hour that a change of clocks leaves out (it is skipped) or brings twice (it fires twice).
-    """
-
-    def __init__(self, cron: Cron, start: int) -> None:
-        self._cron = cron
-        self._at = start
-        self._local = self._look()
-        self._reset = False
-        """Whether the smaller fields are at their beginning already."""
-
-    def run(self) -> int | None:
-        last_year = min(self._local.year + YEARS, 9990)
-        while self._local.year <= last_year:
-            if self._find_month() and self._find_day() and self._find_hour() and self._find_minute():
-                return self._at
-        return None
-
-    def _find_month(self) -> bool:
-        while self._local.month not in self._cron.month:
-            if not self._reset:
-                self._reset = True
-                self._go(self._instant(self._local.replace(day=1, hour=0, minute=0, second=0)))
-            self._go(self._instant(_add_month(self._local)))
-            if self._local.month == 1:
-                return False
-        return True
-
-    def _find_day(self) -> bool:
-        while not self._cron.fits_day(self._local):
-            if not self._reset:
-                self._reset = True
-                self._go(self._instant(self._local.replace(hour=0, minute=0, second=0)))
-            self._go(self._instant(self._local.replace(tzinfo=None) + timedelta(days=1)))
-            hour = self._local.hour
-            if hour:  # there is no midnight on this day
-                self._go(self._at + 3600 * (24 - hour if hour > 12 else -hour))
-            if self._local.day == 1:
-                return False
-        return True
-
-    def _find_hour(self) -> bool:
-        while self._local.hour not in self._cron.hour:
-            if not self._reset:
-                self._reset = True
-                self._go(self._instant(self._local.replace(minute=0, second=0)))
-            self._go(self._at + 3600)
-            if self._local.hour == 0:
-                return False
-        return True
-
-    def _find_minute(self) -> bool:
-        while self._local.minute not in self._cron.minute:
-            if not self._reset:
-                self._reset = True
-                self._go(self._at - self._at % 60)
-            self._go(self._at + 60)
-            if self._local.minute == 0:
-                return False
-        if self._local.second:  # it fires at the full minute only
-            self._reset = True
-            self._go(self._at + 60 - self._local.second)
-            return False
-        return True
-
-    def _go(self, unix: int) -> None:
-        self._at = unix
-        self._local = self._look()
-
-    def _look(self) -> datetime:
-        return datetime.fromtimestamp(self._at, self._cron.location)
-
-    def _instant(self, wall: datetime) -> int:
-        """The Unix second of a wall time. One that does not exist, or exists twice, is resolved as Go does it: by the
-        offset that was valid at that time minus the offset that would be valid if the wall showed UTC."""
-        as_utc = int(wall.replace(tzinfo=UTC).timestamp())
-        return as_utc - self._offset(as_utc - self._offset(as_utc))
-
-    def _offset(self, unix: int) -> int:
-        offset = datetime.fromtimestamp(unix, self._cron.location).utcoffset()
-        return 0 if offset is None else int(offset.total_seconds())
-
-
-def _add_month(wall: datetime) -> datetime:
-    """A day that the month does not have runs over into the next one, as in Go."""
-    year, month = (wall.year + 1, 1) if wall.month == 12 else (wall.year, wall.month + 1)
-    return wall.replace(year=year, month=month, day=1, tzinfo=None) + timedelta(days=wall.day - 1)
-
-
-def _to_datetime(unix: int | None) -> datetime | None:
-    return None if unix is None else datetime.fromtimestamp(unix, UTC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from veredus.errors import ConfigError
 
@@ -43,7 +44,7 @@ def parse_duration(text: str, field: str = "duration") -> int:
 
 def format_duration(seconds: float) -> str:
     """As Go prints it: 90 is 1m30s, 3600 is 1h0m0s, 0.25 is 250ms."""
-    nanoseconds = round(seconds * 1_000_000_000)
+    nanoseconds = round(Decimal(str(seconds)) * 1_000_000_000)
     sign, rest = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if rest == 0:
         return "0s"

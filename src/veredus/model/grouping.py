@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -76,6 +77,11 @@ def backoff(failures: int) -> float:
     return min(MAX_BACKOFF, 2.0 ** min(failures - 1, 10))
 
 
+def aggregated_id(set_id: str, number: int) -> str:
+    """The id of a task made of a set: the same however often the set is aggregated, so that it exists once."""
+    return str(uuid.uuid5(uuid.UUID(set_id), str(number)))
+
+
 GroupKey = tuple[str, str]
 """Queue and group."""
 
@@ -93,7 +99,7 @@ class Agenda:
     def __len__(self) -> int:
         return len(self._at)
 
-    def set(self, key: GroupKey, at: float) -> None:
+    def put(self, key: GroupKey, at: float) -> None:
         if self._at.get(key) != at:
             self._at[key] = at
             heapq.heappush(self._heap, (at, key))
@@ -112,7 +118,7 @@ class Agenda:
         return self._heap[0][0] if self._heap else None
 
     def take(self, now: float, most: int) -> list[GroupKey]:
-        """Up to so many that are due, the most overdue first; they are off the agenda until set again."""
+        """Up to so many that are due, the most overdue first; they are off the agenda until put on it again."""
         taken: list[GroupKey] = []
         while len(taken) < most:
             self._drop_stale()

@@ -74,11 +74,18 @@ class Options:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(name, value, "a text with one or more characters")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(name, value, "a text that can be written as UTF-8") from None
+    if not is_utf8(value):
+        raise ConfigError(name, value, "a text that can be written as UTF-8")
     return value
+
+
+def is_utf8(text: str) -> bool:
+    """False for a text with lone surrogates: no message can carry it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _queue(name: str, value: Any) -> str:
@@ -94,29 +101,32 @@ def _count(name: str, value: Any) -> int:
     return value
 
 
-def _duration(name: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds < 0:
+def seconds(name: str, value: Any) -> float:
+    """A duration as people give it, in seconds."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number) or number < 0:
         raise ConfigError(name, value, "seconds (a number or timedelta) of at least 0")
-    if seconds > 3e9:
+    if number > 3e9:
         raise ConfigError(name, value, "less than 3,000,000,000 seconds")
-    return float(seconds)
+    return float(number)
+
+
+def _duration(name: str, value: Any) -> float | None:
+    return None if value is None else seconds(name, value)
 
 
 def _positive(name: str, value: Any) -> float | None:
-    seconds = _duration(name, value)
-    if seconds == 0:
+    number = _duration(name, value)
+    if number == 0:
         raise ConfigError(name, value, "more than 0 seconds (leave it out for the default)")
-    return seconds
+    return number
 
 
 def _unique(name: str, value: Any) -> float | None:
-    seconds = _duration(name, value)
-    if seconds is not None and seconds < 1:
+    number = _duration(name, value)
+    if number is not None and number < 1:
         raise ConfigError(name, value, "at least 1 second")
-    return seconds
+    return number
 
 
 def _instant(name: str, value: Any) -> datetime | None:
@@ -144,6 +154,9 @@ def _headers(name: str, value: Any) -> Mapping[str, str] | None:
         return None
     if not isinstance(value, Mapping) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
         raise ConfigError(name, value, "a mapping of texts to texts")
+    for text in (*value, *value.values()):
+        if not is_utf8(text):
+            raise ConfigError(name, text, "texts that can be written as UTF-8")
     return dict(value)
 
 

@@ -27,7 +27,7 @@ def parse_queues(given: Mapping[str, int] | Sequence[str] | str) -> dict[str, in
             weight = 0
         if not isinstance(name, str) or not name.strip():
             raise ConfigError("queues", name, "queue names with one or more characters, such as critical=6,default=1")
-        if weight < 1 or isinstance(raw, bool):
+        if weight < 1 or isinstance(raw, bool | float):
             raise ConfigError(f"queues: weight of {name!r}", raw, "a whole number of at least 1")
         queues[name] = weight
     if not queues:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -55,6 +56,6 @@ def as_function(given: RetryDelay) -> RetryDelayFunction:
         steps = [float(step) for step in given]
     except (TypeError, ValueError):
         raise ConfigError("retry_delay", given, "seconds, a list of seconds, exponential(...) or a function") from None
-    if not steps or min(steps) < 0:
-        raise ConfigError("retry_delay", given, "at least one value, none below 0")
+    if not steps or min(steps) < 0 or not all(map(math.isfinite, steps)):
+        raise ConfigError("retry_delay", given, "at least one value, none below 0 and none endless")
     return lambda retried, error, task: steps[min(retried, len(steps) - 1)]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """Succeeded; nothing stays."""
 
     task_id: str
@@ -14,8 +13,7 @@ class Done:
     unique_key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(NamedTuple):
     """Succeeded; kept with its result for a while."""
 
     task_id: str
@@ -26,8 +24,7 @@ class Complete:
     result: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(NamedTuple):
     """Failed; due again after a delay."""
 
     task_id: str
@@ -37,8 +34,7 @@ class Retry:
     is_failure: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(NamedTuple):
     """Failed for good; put aside for people to look at."""
 
     task_id: str
@@ -48,8 +44,7 @@ class Archive:
     original: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Requeue:
+class Requeue(NamedTuple):
     """Not run to its end; given back to the front of pending."""
 
     task_id: str

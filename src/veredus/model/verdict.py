@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from veredus.errors import RevokeTask, SkipRetry
 from veredus.model.message import TaskMessage
@@ -60,11 +61,13 @@ CANCELLATIONS = {"archive": Action.ARCHIVE, "delete": Action.DONE}
 """What a durable cancel asks for; a plain one from Asynq's tools ends in a retry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     action: Action
     retention: int = 0
     is_failure: bool = True
+
+
+_DONE = Verdict(Action.DONE)
 
 
 def judge(message: TaskMessage, outcome: Outcome, *, result_ttl: int, is_failure: bool) -> Verdict:
@@ -74,7 +77,7 @@ def judge(message: TaskMessage, outcome: Outcome, *, result_ttl: int, is_failure
         if message.retention > 0 or outcome.result is not None:
             kept = max(message.retention, result_ttl if outcome.result is not None else 0)
             return Verdict(Action.COMPLETE, retention=kept)
-        return Verdict(Action.DONE)
+        return _DONE
     if end is End.ABORTED:
         return Verdict(Action.REQUEUE)
     if end is End.LEASE_LOST:

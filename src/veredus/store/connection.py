@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import hiredis
 
-from veredus.errors import ConnectionLost, StoreError
+from veredus.errors import AuthError, ConnectionLost, StoreError
 from veredus.store import faults
 
 Argument = str | bytes | int | float
@@ -156,6 +156,8 @@ async def open_connection(
     except BaseException as exc:
         if connection is not None:
             connection.close()
+        if isinstance(exc, AuthError):
+            raise AuthError(f"{where}: {exc}") from exc
         if isinstance(exc, StoreError):
             raise
         if isinstance(exc, OSError | TimeoutError):

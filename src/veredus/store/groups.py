@@ -186,9 +186,14 @@ def _sound(reply: Any) -> Any:
 
 
 def _names(reply: Sequence[bytes]) -> list[str]:
-    """Names that are not UTF-8 cannot come from Asynq, whose messages carry the name as well: nobody aggregates them."""
-    names = [name.decode(errors="replace") for name in reply]
-    return sorted(name for name in names if "�" not in name)
+    """Names that are not UTF-8 cannot come from Asynq, whose messages carry the name too: nobody aggregates them."""
+    names = []
+    for name in reply:
+        try:
+            names.append(name.decode())
+        except UnicodeDecodeError:
+            continue
+    return sorted(names)
 
 
 def _checked(reply: Any) -> list[Checked]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from veredus.store.address import Address, parse_url
+from veredus.store.cancels import Cancels
 from veredus.store.cluster import Cluster
 from veredus.store.delays import Delays
+from veredus.store.groups import Groups
 from veredus.store.intake import Intake
 from veredus.store.leases import Leases
+from veredus.store.pauses import Pauses
 from veredus.store.presence import Presence
 from veredus.store.redis import Redis, single
+from veredus.store.results import Results
 from veredus.store.retention import Retention
 from veredus.store.wakeups import Subscription, Watch
 from veredus.store.work import Work
@@ -33,9 +37,13 @@ class Store:
         self.redis = redis
         self.intake = Intake(redis, patience=patience)
         self.delays = Delays(redis)
+        self.groups = Groups(redis)
         self.leases = Leases(redis)
         self.retention = Retention(redis)
         self.presence = Presence(redis)
+        self.results = Results(redis)
+        self.cancels = Cancels(redis)
+        self.pauses = Pauses(redis)
 
     async def queues(self) -> list[str]:
         """Every queue that was ever used."""

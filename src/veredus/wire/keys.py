@@ -146,3 +146,8 @@ def cron(queue: str, entry_id: str) -> str:
 def scheduler_leader(scope: str) -> str:
     """STRING that names the scheduler which fires the schedules of this scope, for as long as its lease lasts."""
     return f"asynq:veredus:scheduler_leader:{scope}"
+
+
+def ends(listener: str) -> str:
+    """Channel on which one listening process is told what became of the tasks that it waits for."""
+    return f"asynq:ends:{listener}"

@@ -1,4 +1,4 @@
-"""What an aggregating function gets for each member of a group: the job, its bytes, or its JSON as the type it names."""
+"""What an aggregating function gets for a member of a group: the job, its bytes, or its JSON as the type it names."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from veredus.wire.payload import _annotation, _decode, _decoder, _wire_parameter
 
 
 def member_decoder_for(function: Callable[..., Any]) -> Callable[[Job], Any]:
-    """By the second parameter: `list[Job]` (or nothing said), `list[bytes]`, or `list[T]` for any T that JSON can carry."""
+    """By the second parameter: `list[Job]` (or nothing said), `list[bytes]`, `list[T]` for what JSON can carry."""
     parameters = _wire_parameters(function)
     if len(parameters) != 2 or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
-        raise ConfigError("aggregator", name_of(function), "two parameters: the group's name and the list of its members")
+        raise ConfigError(
+            "aggregator", name_of(function), "two parameters: the group's name and the list of its members"
+        )
     kind = _member_type(function, parameters[1])
     if kind is Any or kind is Job:
         return lambda job: job
@@ -33,6 +35,8 @@ def _member_type(function: Callable[..., Any], parameter: inspect.Parameter) -> 
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) not in (list, Sequence) or len(arguments) != 1:
         raise ConfigError(
-            f"parameter {parameter.name!r} of {name_of(function)}()", str(parameter), "list[Job], list[bytes] or list[T]"
+            f"parameter {parameter.name!r} of {name_of(function)}()",
+            str(parameter),
+            "list[Job], list[bytes] or list[T]",
         )
     return arguments[0]

@@ -21,6 +21,7 @@ from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Se
 from veredus.model.verdict import Action, End, Outcome, Verdict, describe, failed_message, judge
 from veredus.wire.messages import UndecodableMessage, clean, decode_task, encode_task
 from veredus.wire.payload import encode_value
+from veredus.worker.alarms import Alarms
 from veredus.worker.config import WorkerConfig
 from veredus.worker.context import enter
 from veredus.worker.executors.processes import ProcessPool
@@ -28,6 +29,7 @@ from veredus.worker.executors.threads import ThreadPool
 from veredus.worker.hands import Attempt, Hands
 from veredus.worker.injection import call_injected, dependencies
 from veredus.worker.mux import AnyTask, HandlerNotFound, Mux
+from veredus.worker.reports import Reports
 from veredus.worker.settlement import Settler
 
 logger = logging.getLogger("veredus.worker")
@@ -59,6 +61,7 @@ class Workshop:
         threads: ThreadPool,
         processes: ProcessPool,
         result_ttl: int,
+        reports: Reports | None = None,
     ) -> None:
         self._config = config
         self._mux = mux
@@ -69,12 +72,12 @@ class Workshop:
         self._threads = threads
         self._processes = processes
         self._result_ttl = result_ttl
+        self._reports = reports
         self._runs: dict[str, Callable[[Job], Awaitable[Any]]] = {}
+        self._alarms: Alarms[Attempt] = Alarms(lambda attempt: attempt.force(End.TIMED_OUT))
         self.started = 0
 
-    def start(
-        self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float, cancel: str = ""
-    ) -> None:
+    def start(self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float, cancel: str = "") -> None:
         """Begin an attempt of a task that was just dequeued; with `cancel`, only to end it as that says."""
         self.started += 1
         try:
@@ -97,6 +100,7 @@ class Workshop:
             deadline=deadline,
             ends_at=monotonic + (deadline - now),
             where="loop" if task is None else task.run_in,
+            reports=self._reports,
         )
         if cancel:
             attempt.cancel(cancel)
@@ -114,7 +118,11 @@ class Workshop:
             outcome = Outcome(End.FAILED, error=exc)
         action = Action.NOTHING
         try:
-            verdict = await self._judge(attempt, outcome)
+            if attempt.context.reported and self._reports is not None:
+                self._reports.finish(attempt.context.job, attempt.owner)
+            verdict = (
+                await self._judge(attempt, outcome) if outcome.error is not None else self._approve(attempt, outcome)
+            )
             action = verdict.action
             settlement = self._settlement(attempt, outcome, verdict)
             if settlement is not None:
@@ -133,16 +141,15 @@ class Workshop:
             self._bus.emit(TaskEnded(attempt.message, outcome.end.value, action.value, seconds, outcome.error))
 
     async def _execute(self, attempt: Attempt) -> Outcome:
-        loop = asyncio.get_running_loop()
         attempt.begun = True
         if attempt.forced is not None:
             attempt.running = False
             return Outcome(attempt.forced, error=asyncio.CancelledError(), then=attempt.then)
-        left = attempt.ends_at - self._clock.monotonic()
-        if left <= 0:
+        now = self._clock.monotonic()
+        if attempt.ends_at <= now:
             attempt.running = False
             return Outcome(End.TIMED_OUT, error=TaskTimeout("the deadline had passed before the attempt began"))
-        timer = loop.call_later(left, attempt.force, End.TIMED_OUT)
+        slot = self._alarms.set(attempt, attempt.ends_at, now)
         enter(attempt.context)
         try:
             value = await self._handler(attempt)(attempt.context.job)
@@ -156,14 +163,15 @@ class Workshop:
         except BaseException as exc:
             outcome = Outcome(End.FAILED, error=exc)
         attempt.running = False
-        timer.cancel()
+        self._alarms.dismiss(attempt, slot)
         if attempt.forced is not None:
             if attempt.task is not None:
                 while attempt.task.uncancel() > 0:
                     pass
             error = outcome.error
             if error is None or isinstance(error, asyncio.CancelledError):
-                error = TaskTimeout("ran over its time") if attempt.forced is End.TIMED_OUT else error
+                timed_out = attempt.forced is End.TIMED_OUT
+                error = TaskTimeout("ran over its time") if timed_out else error or asyncio.CancelledError()
             outcome = Outcome(attempt.forced, error=error, then=attempt.then)
         return outcome
 
@@ -200,7 +208,9 @@ class Workshop:
         return None if result is None else _Encoded(result)
 
     def _encode_result(self, value: Any, attempt: Attempt) -> bytes | None:
-        if value is None or isinstance(value, bytes):
+        if value is None:
+            return attempt.context.written
+        if isinstance(value, bytes):
             return value
         try:
             return encode_value(value)
@@ -208,6 +218,10 @@ class Workshop:
             # The work is done: running it again for the sake of its return value would be worse than losing that.
             logger.warning("the result of task %s (%s) is dropped: %s", attempt.task_id, attempt.message.type, exc)
             return None
+
+    def _approve(self, attempt: Attempt, outcome: Outcome) -> Verdict:
+        """Nothing went wrong: there is nobody to ask."""
+        return judge(attempt.message, outcome, result_ttl=self._result_ttl, is_failure=False)
 
     async def _judge(self, attempt: Attempt, outcome: Outcome) -> Verdict:
         error = outcome.error

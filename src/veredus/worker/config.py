@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -35,6 +36,8 @@ class WorkerConfig:
     """Worker processes under one supervisor."""
     burst: bool = False
     """Stop when the queues are empty."""
+    scheduler: bool = True
+    """Fire the schedules of the app, if it has any and no other process does; never with `burst`."""
     max_tasks: int = 0
     """A process ends after so many tasks and is replaced; 0 means never."""
     max_memory: int = 0
@@ -105,6 +108,7 @@ def _whole(name: str, value: Any, least: int) -> int:
 
 def _seconds(name: str, value: Any, above: float | None = None) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0 or seconds == above:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+    if not is_number or seconds < 0 or seconds == above:
         raise ConfigError(name, value, "seconds above 0" if above is not None else "seconds of at least 0")
     return float(seconds)

@@ -6,19 +6,29 @@ import threading
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from veredus.model.job import Job
+
+if TYPE_CHECKING:
+    from veredus.worker.reports import Reports
 
 
 class Context:
     """The running attempt: `current().attempt`, `.deadline`, `.headers`, `.cancelled` ..."""
 
-    __slots__ = ("_cancelled", "_deadline", "job")
+    __slots__ = ("_cancelled", "_deadline", "_owner", "_reports", "job", "reported", "written")
 
-    def __init__(self, job: Job, deadline: float) -> None:
+    def __init__(self, job: Job, deadline: float, owner: str = "", reports: Reports | None = None) -> None:
         self.job = job
         self._deadline = deadline
         self._cancelled: threading.Event | None = None
+        self._owner = owner
+        self._reports = reports
+        self.reported = False
+        """Whether any progress was reported."""
+        self.written: bytes | None = None
+        """The result that was written before the end."""
 
     @property
     def id(self) -> str:
@@ -61,6 +71,38 @@ class Context:
         if self._cancelled is None:
             self._cancelled = threading.Event()
         return self._cancelled.wait(timeout)
+
+    async def progress(self, share: float, note: str = "") -> None:
+        """Say how far this task is, from 0 to 1: `async for step in handle.progress()` gets it. Cheap: at most ten a
+        second are written, and the last one always. Does nothing in a handler that runs in a process."""
+        if self._reports is not None:
+            self.reported = True
+            await self._reports.progress(self.job, self._owner, share, note)
+
+    def progress_sync(self, share: float, note: str = "") -> None:
+        """`progress` for handlers that run in threads."""
+        if self._reports is not None:
+            self.reported = True
+            self._reports.progress_sync(self.job, self._owner, share, note)
+
+    async def write_result(self, data: bytes) -> int:
+        """Store a result now, where Asynq's ResultWriter puts it; a return value other than None will replace it.
+        Raises LeaseLost if the task is no longer ours. Returns the number of bytes."""
+        await self._reporting.write_result(self.job, self._owner, data)
+        self.written = data
+        return len(data)
+
+    def write_result_sync(self, data: bytes) -> int:
+        """`write_result` for handlers that run in threads."""
+        self._reporting.wait_for(self._reporting.write_result(self.job, self._owner, data))
+        self.written = data
+        return len(data)
+
+    @property
+    def _reporting(self) -> Reports:
+        if self._reports is None:
+            raise LookupError("write_result() does not work in a process of its own: return the result instead")
+        return self._reports
 
     def cancel(self) -> None:
         if self._cancelled is None:

@@ -10,6 +10,7 @@ from veredus.model.lease import Lease
 from veredus.model.message import TaskMessage
 from veredus.model.verdict import End
 from veredus.worker.context import Context
+from veredus.worker.reports import Reports
 
 
 class Attempt:
@@ -47,6 +48,7 @@ class Attempt:
         deadline: float,
         ends_at: float,
         where: str = "loop",
+        reports: Reports | None = None,
     ) -> None:
         self.queue = queue
         self.task_id = task_id
@@ -59,7 +61,7 @@ class Attempt:
         """Unix seconds, for people and for Asynq's tools."""
         self.ends_at = ends_at
         """The same instant on the monotonic clock."""
-        self.context = Context(Job(message), deadline)
+        self.context = Context(Job(message), deadline, owner, reports)
         self.task: asyncio.Task[None] | None = None
         self.begun = False
         """Set by its first step: a task cancelled before that would end without a trace, and keep its hand for ever."""
@@ -95,7 +97,7 @@ class Hands:
         self.size = size
         self._busy = 0
         self._on_free = on_free
-        self._held: dict[tuple[str, str, str], Attempt] = {}
+        self._held: dict[Attempt, None] = {}  # in the order they were taken
         self.busy_in = {"loop": 0, "thread": 0, "process": 0}
         """How many of the busy hands are for each place where handlers run."""
 
@@ -110,7 +112,7 @@ class Hands:
     def take(self, attempt: Attempt) -> None:
         self._busy += 1
         self.busy_in[attempt.where] += 1
-        self._held[(attempt.queue, attempt.task_id, attempt.owner)] = attempt
+        self._held[attempt] = None
 
     def release(self, attempt: Attempt) -> None:
         """A handler has ended: its hand is free, though its lease is still to be kept until it is settled."""
@@ -120,11 +122,11 @@ class Hands:
 
     def forget(self, attempt: Attempt) -> None:
         """Redis has the settlement, or the task is no longer ours."""
-        self._held.pop((attempt.queue, attempt.task_id, attempt.owner), None)
+        self._held.pop(attempt, None)
 
     def held(self) -> list[Attempt]:
         """All attempts whose leases are to be kept: one atomic copy, safe from another thread."""
-        return list(self._held.values())
+        return list(self._held)
 
     def running(self) -> list[Attempt]:
         return [attempt for attempt in self.held() if attempt.running]

@@ -23,15 +23,14 @@ def dependencies(function: Callable[..., Any]) -> tuple[tuple[str, Dependency], 
 
 async def call_injected(function: Callable[..., Any], call: Callable[[dict[str, Any]], Awaitable[Any]]) -> Any:
     """Provide, call, clean up. An error stays an error, also when the clean-up of a dependency swallows it."""
-    error: BaseException | None = None
-    async with AsyncExitStack() as stack:
-        try:
-            return await call(await inject(function, stack))
-        except BaseException as exc:
-            error = exc
-            raise
-    assert error is not None
-    raise error
+    stack = AsyncExitStack()
+    try:
+        result = await call(await inject(function, stack))
+    except BaseException as exc:
+        await stack.__aexit__(type(exc), exc, exc.__traceback__)
+        raise
+    await stack.aclose()
+    return result
 
 
 async def inject(function: Callable[..., Any], stack: AsyncExitStack) -> dict[str, Any]:

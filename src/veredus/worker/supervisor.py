@@ -30,6 +30,8 @@ logger = logging.getLogger("veredus.supervisor")
 EXIT_CONFIG = 2
 EXIT_NO_REDIS = 3
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SAME_WISH = 0.5
+"""Seconds within which a second signal to a supervised child is taken for the same wish, not for impatience."""
 KILL_AFTER = 10.0
 """Seconds that a child may take beyond the shutdown timeout, before it is killed."""
 
@@ -50,9 +52,20 @@ def run_worker(worker: Worker) -> int:
     async def main() -> int:
         loop = asyncio.get_running_loop()
         await worker.start()
+        heard = -SAME_WISH
+
+        def stop_wanted() -> None:
+            nonlocal heard
+            now = time.monotonic()
+            if worker.supervised and now - heard < SAME_WISH:
+                return  # one wish that came twice: systemd tells every process, and the supervisor passes it on
+            heard = now
+            worker.request_stop()
+
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             for number in SIGNALS:
-                loop.add_signal_handler(number, worker.request_stop)
+                if not (worker.supervised and number == signal.SIGINT):
+                    loop.add_signal_handler(number, stop_wanted)
             loop.add_signal_handler(signal.SIGTSTP, worker.quiet)
         try:
             await worker.wait()
@@ -60,8 +73,25 @@ def run_worker(worker: Worker) -> int:
             await worker.stop()
         return worker.exit_code
 
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    runner = asyncio.Runner(loop_factory=loop_factory())
+    try:
         return runner.run(main())
+    finally:
+        _close(runner)
+
+
+def _close(runner: asyncio.Runner) -> None:
+    """Closing waits for every task; a handler that ignores being cancelled is left behind: its task was given back."""
+    loop = runner.get_loop()
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        _, left = loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+    if left:
+        logger.warning("%d handlers that ignore being cancelled are left behind", len(left))
+    else:
+        runner.close()
 
 
 @dataclass(slots=True)
@@ -84,6 +114,8 @@ class Supervisor:
         self._children: dict[int, _Child] = {}
         self._stopping = False
         self._failures = 0
+        self._due: list[float] = []
+        """When children that died are to be replaced, on the monotonic clock."""
 
     def run(self) -> int:
         asyncio.run(self._reach_redis())  # once, in the parent: children that cannot start would only be restarted
@@ -94,8 +126,8 @@ class Supervisor:
         for _ in range(self._config.processes):
             self._spawn()
         exit_code = 0
-        while self._children:
-            pid, status = os.waitpid(-1, 0)
+        while self._children or (self._due and not self._stopping):
+            pid, status = self._next_end()
             child = self._children.pop(pid, None)
             if child is not None:
                 exit_code = max(exit_code, self._ended(pid, child, os.waitstatus_to_exitcode(status)))
@@ -114,7 +146,21 @@ class Supervisor:
             signal.setitimer(signal.ITIMER_REAL, self._config.shutdown_timeout + KILL_AFTER)
         for pid in list(self._children):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+                os.kill(pid, signal.SIGTERM if number in SIGNALS else number)
+
+    def _next_end(self) -> tuple[int, int]:
+        """Wait for the end of a child; while one is to be replaced, only look, so that no other end is overlooked."""
+        if not self._due or self._stopping:
+            return os.waitpid(-1, 0)
+        ended = os.waitpid(-1, os.WNOHANG) if self._children else (0, 0)
+        if not ended[0]:
+            now = time.monotonic()
+            ripe = [at for at in self._due if at <= now]
+            self._due = [at for at in self._due if at > now]
+            for _ in ripe:
+                self._spawn()
+            time.sleep(0.02)
+        return ended
 
     def _kill_the_rest(self, number: int, frame: Any) -> None:
         """A child whose event loop hangs hears no SIGTERM: its time is up, its tasks are given back."""
@@ -153,18 +199,16 @@ class Supervisor:
             return 0 if code == -signal.SIGTERM else 1
         if code == EXIT_CONFIG:
             return code
-        self._wait_before_next(child)
-        if not self._stopping:
-            self._spawn()
+        self._due.append(time.monotonic() + self._pause_before_next(child))
         return 0
 
-    def _wait_before_next(self, child: _Child) -> None:
+    def _pause_before_next(self, child: _Child) -> float:
         """A child that dies as soon as it starts is not restarted in a circle."""
         if time.monotonic() - child.started_at > 5.0:
             self._failures = 0
-            return
+            return 0.0
         self._failures += 1
-        time.sleep(min(0.1 * 2**self._failures, 10.0))
+        return min(0.1 * 2.0**self._failures, 10.0)
 
     def _give_back(self, child: _Child) -> None:
         try:
@@ -206,7 +250,8 @@ def _live_as_child(worker: Worker, parent: int) -> None:
     code = 1
     try:
         end_with_parent(parent, signal.SIGTERM)
-        for number in (*SIGNALS, signal.SIGTSTP):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor passes it on
+        for number in (signal.SIGTERM, signal.SIGTSTP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         code = run_worker(worker)

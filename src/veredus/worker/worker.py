@@ -12,6 +12,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Self
 
+from veredus.client.client import Client
 from veredus.clock import ServerClock
 from veredus.errors import ConfigError, NotReady, StoreError, WorkerStopped
 from veredus.events import Bus
@@ -20,7 +21,9 @@ from veredus.model.verdict import End
 from veredus.store.store import Store
 from veredus.store.work import Work
 from veredus.wire.presence import ServerRecord
+from veredus.worker.aggregation import Foundry
 from veredus.worker.attempt import Workshop
+from veredus.worker.canceller import Canceller
 from veredus.worker.complaints import Complaints
 from veredus.worker.config import WorkerConfig
 from veredus.worker.executors.processes import ProcessPool
@@ -28,13 +31,16 @@ from veredus.worker.executors.threads import ThreadPool
 from veredus.worker.hands import Attempt, Hands
 from veredus.worker.memory import resident_mb
 from veredus.worker.mux import Mux
+from veredus.worker.reports import Reports
 from veredus.worker.role import Role, Roster
+from veredus.worker.roles.aggregator import IN_FLIGHT, Aggregator
 from veredus.worker.roles.forwarder import Forwarder
 from veredus.worker.roles.healthchecker import Healthchecker
 from veredus.worker.roles.heartbeater import Heartbeater
 from veredus.worker.roles.janitor import Janitor
 from veredus.worker.roles.processor import Processor
 from veredus.worker.roles.recoverer import Recoverer
+from veredus.worker.roles.scheduler import SchedulerRole
 from veredus.worker.roles.subscriber import Subscriber
 from veredus.worker.roles.syncer import Syncer
 from veredus.worker.settlement import Settler
@@ -64,7 +70,7 @@ class Worker:
         self.worker_id = worker_id or str(uuid.uuid4())
         self.bus = Bus()
         self.exit_code = 0
-        self._supervised = supervised
+        self.supervised = supervised
         self._status = "new"
         self._started_at = 0.0
         self._stop_requested: asyncio.Event | None = None
@@ -129,7 +135,7 @@ class Worker:
         mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
         self._workshop = Workshop(
             config, mux, self._hands, self._settler, self.bus, self._clock, self._threads, self._processes,
-            self.app.result_ttl,
+            self.app.result_ttl, Reports(store.results, self._clock),
         )  # fmt: skip
         self._processor = Processor(
             self._work,
@@ -147,7 +153,8 @@ class Worker:
             store.delays, list(self.queues), config.forward_interval, complaints, self.bus, self._processor.found
         )
         self._recoverer = Recoverer(store, self._work, self.worker_id, config, mux, self._clock, complaints, self.bus)
-        subscriber = Subscriber(store.redis, list(self.queues), complaints, self._cancel, self._forwarder.wake)
+        canceller = Canceller(store.cancels, self._hands)
+        subscriber = Subscriber(store.redis, list(self.queues), complaints, canceller.told, self._forwarder.wake)
         roles: list[Role] = [
             self._syncer,
             self._recoverer,
@@ -156,7 +163,14 @@ class Worker:
         ]
         if config.health_check is not None:
             roles.append(Healthchecker(store, config.health_check, config.health_check_interval, complaints))
+        if any(one.queue is None or one.queue in self.queues for one in self.app.aggregations):
+            roles.append(self._aggregator(complaints))
         roles += [self._forwarder, self._processor]
+        self._scheduler: SchedulerRole | None = None
+        if config.scheduler and self.app.schedules and not config.burst:
+            client = Client(store, max_payload=self.app.max_payload)
+            self._scheduler = SchedulerRole(self.app.scheduler_on(client), complaints)
+            roles.append(self._scheduler)
         self._roster = Roster(roles)
         self._heartbeater = Heartbeater(
             lambda: self.app.open_redis(f"veredus-heart-{self.worker_id[:8]}"),
@@ -167,6 +181,13 @@ class Worker:
             self._overrun,
         )
         self._pool_queues = self._queues_of_one_pool()
+
+    def _aggregator(self, complaints: Complaints) -> Aggregator:
+        """Its functions have threads of their own: handlers that fill the worker's must not hold up the groups."""
+        client = Client(self._store, max_payload=self.app.max_payload, clock=self._clock)
+        threads = ThreadPool(IN_FLIGHT, lambda: None)
+        foundry = Foundry(self._store.groups, client, self.bus, self._clock, threads, self._processor.found)
+        return Aggregator(self._store.groups, self.app.aggregations, self.queues, foundry, complaints)
 
     async def _check_server(self) -> None:
         """Refuse what cannot work, warn of what will lose tasks."""
@@ -264,15 +285,9 @@ class Worker:
             self.exit_code = EXIT_RECYCLE
             self.request_stop()
 
-    def _cancel(self, task_id: str) -> None:
-        """A cancel command names a bare id, whatever its queue."""
-        for attempt in self._hands.running():
-            if attempt.task_id == task_id:
-                attempt.force(End.CANCELLED)
-
     def _overrun(self, attempt: Attempt, hung: bool) -> None:
         """Called from the heartbeater's thread: a handler cannot be ended in any gentler way."""
-        if not self._supervised:
+        if not self.supervised:
             return
         if hung:
             logger.critical("the event loop hangs in task %s: this process ends and is replaced", attempt.task_id)
@@ -294,6 +309,8 @@ class Worker:
         self._stop_requested.set()
         self._watcher.cancel()
         self._status = "stopped"
+        if self._scheduler is not None:
+            await self._roster.stop(self._scheduler)
         await self._roster.stop(self._forwarder)
         await self._roster.stop(self._processor)
         await self._finish_running(self.config.shutdown_timeout)

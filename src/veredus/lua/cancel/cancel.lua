@@ -45,7 +45,7 @@ if action == 'archive' then
   redis.call('ZADD', archived, whole(seconds), id)
   redis.call('HSET', key, 'msg', message, 'state', 'archived')
   redis.call('HDEL', key, 'pending_since', 'waited', 'cancel')
-  trim_archive(archived, task_prefix, tonumber(max_size), tonumber(max_age), seconds, 100)
+  keep_within(archived, task_prefix, tonumber(max_size), tonumber(max_age), seconds, 100)
   tell(waited, 'archived', key)
 else
   redis.call('DEL', key)

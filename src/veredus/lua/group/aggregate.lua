@@ -2,7 +2,7 @@
 -- KEYS  set sets pending scheduled retry due groups
 -- ARGV  task_prefix group_prefix channel members count {member_id lock}* {task_id message unique_key unique_ttl expires due_at group}* [now_ms]
 -- RETURNS  {1 done, 0 the set is not there any more or has lost members, -1 a task was refused; {one code per task as enqueue has}}
--- include: clock checks chunks hold wakeup arrival regroup
+-- include: clock checks chunks hold wakeup arrival regroup tell
 -- Only a set that stands in `sets` and still has every member is aggregated: one that was reclaimed meanwhile lives on in
 -- its group, and making a task of it as well would run its members twice.
 local set, sets, pending, scheduled, retry, due, groups = unpack(KEYS)
@@ -47,13 +47,14 @@ for i = 1, count do
 end
 if refused then return { -1, codes } end
 
-local gone = {}
+local gone, waits = {}, {}
 for i = 1, members do
   local id, lock = ARGV[4 + i * 2], ARGV[5 + i * 2]
   local key = task_prefix .. id
+  local fields = redis.pcall('HMGET', key, 'unique_key', 'waited')
   release(lock, id)
-  local held = redis.pcall('HGET', key, 'unique_key')
-  if type(held) == 'string' and held ~= lock then release(held, id) end
+  if not fields.err and fields[1] and fields[1] ~= lock then release(fields[1], id) end
+  if not fields.err and fields[2] then waits[#waits + 1] = { fields[2], key } end
   gone[i] = id
 end
 in_chunks('ZREM', set, gone)
@@ -92,4 +93,5 @@ for i = 1, count do
   end
 end
 announce(channel, before, first_new, now)
+for _, row in ipairs(waits) do tell(row[1], 'done', row[2]) end
 return { 1, codes }

@@ -1,4 +1,4 @@
--- lock_in: the unique lock that a message names, its field 10: Go keeps it nowhere else for the tasks of a group.
+-- varint: the number of protobuf's variable length at a place, and the place behind it; nil at the end of the data.
 local function varint(data, at)
   local value, scale = 0, 1
   while true do
@@ -10,6 +10,7 @@ local function varint(data, at)
   end
 end
 
+-- lock_in: the unique lock that a message names, its field 10: Go keeps it nowhere else for the tasks of a group.
 local function lock_in(data)
   local at, tag, size = 1, nil, nil
   while at and at <= #data do

@@ -5,6 +5,7 @@ local queue_prefix = ARGV[1]
 local task_prefix, group_prefix = queue_prefix .. 't:', queue_prefix .. 'g:'
 local SETS = { scheduled = scheduled, retry = retry, archived = archived, completed = completed }
 
+-- expect_places: stop before the first write when any container has a wrong type.
 local function expect_places()
   expect(pending, 'list')
   expect(active, 'list')

@@ -1,4 +1,4 @@
--- Putting tasks that were taken out where they shall be. Needs places, clock, chunks, hold and tell.
+-- Putting tasks that were taken out where they shall be. Needs places, clock, chunks, hold, trim and tell.
 
 -- into_pending: to the back of the line, or to its front with the first of the tasks as the next to run.
 local function into_pending(tasks, front, now, nanoseconds)
@@ -13,26 +13,6 @@ local function into_pending(tasks, front, now, nanoseconds)
   in_chunks(front and 'RPUSH' or 'LPUSH', pending, ids)
 end
 
--- trim_archive: delete what is too old or too much, tasks and all. A bounded number per call, always more than came in.
-local function trim_archive(seconds, max_size, max_age, room)
-  local old = redis.call('ZRANGEBYSCORE', archived, '-inf', whole(seconds - max_age), 'LIMIT', 0, room)
-  if #old == 0 then
-    local excess = redis.call('ZCARD', archived) - (max_size - 1) -- Asynq keeps one less than its limit
-    if excess > 0 then old = redis.call('ZRANGE', archived, 0, math.min(excess, room) - 1) end
-  end
-  local keys = {}
-  for _, id in ipairs(old) do
-    local task = look(id)
-    if task and task.state == 'archived' then
-      release(task.lock, id)
-      keys[#keys + 1] = task.key
-    end
-  end
-  in_chunks('ZREM', archived, old)
-  delete_all(keys)
-  return #old
-end
-
 -- into_archive: put aside. Nothing holds its unique lock from there. Returns how many old ones were deleted for it.
 local function into_archive(tasks, seconds, max_size, max_age)
   local rows = {}
@@ -40,13 +20,14 @@ local function into_archive(tasks, seconds, max_size, max_age)
     rows[#rows + 1] = whole(seconds)
     rows[#rows + 1] = task.id
     redis.call('HSET', task.key, 'state', 'archived')
-    redis.call('HDEL', task.key, 'pending_since', 'owner', 'until')
+    redis.call('HDEL', task.key, 'pending_since', 'owner', 'until', 'waited', 'cancel')
     release(task.lock, task.id)
   end
   in_chunks('ZADD', archived, rows)
-  local trimmed = trim_archive(seconds, max_size, max_age, #tasks + 100)
-  for _, task in ipairs(tasks) do tell(task.waited, 'archive', task.key) end
-  return trimmed
+  local before = redis.call('ZCARD', archived)
+  keep_within(archived, task_prefix, max_size, max_age, seconds, #tasks + 100)
+  for _, task in ipairs(tasks) do tell(task.waited, 'archived', task.key) end
+  return before - redis.call('ZCARD', archived)
 end
 
 -- into_nothing: delete, with the unique lock.
@@ -57,5 +38,5 @@ local function into_nothing(tasks)
     keys[i] = task.key
   end
   delete_all(keys)
-  for _, task in ipairs(tasks) do tell(task.waited, 'delete', task.key) end
+  for _, task in ipairs(tasks) do tell(task.waited, 'cancelled', task.key) end
 end

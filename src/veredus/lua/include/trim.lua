@@ -1,6 +1,6 @@
--- trim_archive: keep the archive within its age and size: a bounded number per call, always more than come in, so that
+-- keep_within: hold the archive to its age and size: a bounded number per call, always more than come in, so that
 -- any excess melts away. Needs chunks and hold.
-local function trim_archive(archived, task_prefix, max_size, max_age, seconds, room)
+local function keep_within(archived, task_prefix, max_size, max_age, seconds, room)
   local old = redis.call('ZRANGEBYSCORE', archived, '-inf', whole(seconds - max_age), 'LIMIT', 0, room)
   if #old == 0 then
     local excess = redis.call('ZCARD', archived) - (max_size - 1) -- Asynq keeps one less than its limit

@@ -30,6 +30,6 @@ for i = 1, count do
   end
 end
 
-trim_archive(archived, task_prefix, max_size, max_age, seconds, count + 100)
+keep_within(archived, task_prefix, max_size, max_age, seconds, count + 100)
 tally(now, processed, count - #lost, failed, count - #lost)
 return lost

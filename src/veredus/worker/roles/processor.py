@@ -174,7 +174,7 @@ class Processor(Role):
     def _look_again_later(self, queue: str) -> None:
         """Paused or damaged: waiting for work would return at once, so wait for time instead."""
         self._ready.pop(queue, None)
-        asyncio.get_running_loop().call_later(RETRY_AFTER * random.uniform(0.5, 1.5), self.found, queue)
+        asyncio.get_running_loop().call_later(RETRY_AFTER * random.uniform(0.5, 0.9), self.found, queue)
 
     async def _watch(self, queue: str) -> None:
         """While this queue is empty, wait for its next task."""

@@ -141,16 +141,20 @@ class Recoverer(Role):
             return quarantine(queue, owner, claim.task_id, claim.message, str(exc), now)
         message.id, message.queue = claim.task_id, queue
         verdict = judge_lost_lease(message, claim.cancel)
-        if verdict.action is Action.DONE:
-            return Done(claim.task_id, owner, message.unique_key)
+        if claim.cancel in CANCELLATIONS:
+            logger.info("task %s of queue %s lost its worker and ends cancelled", claim.task_id, queue)
+            self._bus.emit(TaskRecovered(message, claim.losses, verdict.action.value))
+            if verdict.action is Action.DONE:
+                return Done(claim.task_id, owner, message.unique_key)
+            data = encode_task(failed_message(message, CANCELED, now, counts=False))
+            return Archive(claim.task_id, owner, message.unique_key, data)
         delay = 0
         if verdict.action is Action.RETRY and claim.losses > 1:
             # Due at once only the first time: a task that kills its worker would take its neighbours with it each time.
             task = self._mux.find(message.type)
             delay_of = (task.retry_delay if task is not None else None) or self._config.retry_delay
             delay = retry_delay_ms(delay_of, message, LeaseLost(LEASE_EXPIRED), Job(message))
-        reason = CANCELED if claim.cancel in CANCELLATIONS else LEASE_EXPIRED
-        failed_message(message, reason, now, counts=verdict.action is Action.RETRY)
+        failed_message(message, LEASE_EXPIRED, now, counts=verdict.action is Action.RETRY)
         logger.warning(
             "task %s (%s) of queue %s lost its worker: %s",
             claim.task_id,

@@ -1,0 +1,44 @@
+"""`veredus doctor`: is the server fit, is every task where it should be, and mend what is not."""
+
+from __future__ import annotations
+
+import click
+
+from veredus.cli.common import confirm, console, echo_json, inspecting, json_option, progress_bar
+from veredus.inspector.inspector import Inspector
+
+_MARKS = {"ok": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "bad": "[red]bad[/] "}
+
+
+@click.command()
+@click.option("-q", "--queue", help="Only this queue.")
+@click.option("--repair", is_flag=True, help="Mend what can be mended; no payload is ever lost by it.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+@inspecting
+async def doctor(inspector: Inspector, queue: str | None, repair: bool, yes: bool, as_json: bool) -> int:
+    """Examine the server and every queue; exit code 1 if something is broken.
+
+    \b
+    Examples:
+      veredus doctor
+      veredus doctor --repair
+    """
+    findings = await inspector.doctor.diagnose(queue)
+    if repair:
+        broken = [finding for finding in findings if finding.repairable]
+        if broken:
+            confirm(f"Mend {len(broken)} findings?", yes)
+            with progress_bar("mending") as progress:
+                mended = await inspector.doctor.repair_all(queue, progress=progress)
+            console().print(f"mended {len(mended)}")
+        findings = await inspector.doctor.diagnose(queue)
+    if as_json:
+        echo_json([finding.as_dict() for finding in findings])
+    else:
+        out = console()
+        for finding in findings:
+            out.print(f"{_MARKS[finding.level]} {finding.text}" + (f" -> {finding.advice}" if finding.advice else ""))
+        if not any(finding.repairable for finding in findings):
+            out.print("every task is where it should be")
+    return 1 if any(finding.level == "bad" for finding in findings) else 0

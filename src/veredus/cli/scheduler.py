@@ -1,0 +1,33 @@
+"""`veredus scheduler`: fire the schedules of an app, without running its tasks."""
+
+from __future__ import annotations
+
+import click
+
+from veredus.cli.loading import load_app
+from veredus.cli.logs import LEVELS, configure
+
+
+@click.command(context_settings={"auto_envvar_prefix": "VEREDUS"})
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--redis", "redis_url", metavar="URL", envvar="VEREDUS_REDIS_URL", help="The server, e.g. redis://host:6379/0."
+)
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def scheduler(app: str, redis_url: str | None, log_level: str, log_format: str) -> int:
+    """Enqueue what the schedules of an app say, until stopped by SIGTERM or SIGINT.
+
+    Every worker does this too, unless it runs with --no-scheduler. Run as many as you like: one leads, the others
+    take over within seconds when it is gone, and each tick is enqueued exactly once.
+
+    \b
+    Examples:
+      veredus scheduler shop:app
+      veredus scheduler shop:app --redis redis://cache:6379/1
+    """
+    configure(log_level, log_format)
+    loaded = load_app(app)
+    if redis_url:
+        loaded.use(redis_url)
+    return loaded.scheduler().run()

@@ -1,0 +1,315 @@
+"""`veredus task`: list, find, inspect, enqueue and change tasks, one or all of a state."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+
+from veredus.app import App
+from veredus.cli.common import (
+    STATES,
+    Duration,
+    Instant,
+    confirm,
+    echo_json,
+    facts,
+    inspecting,
+    json_option,
+    progress_bar,
+    redis_option,
+    show,
+    text_of,
+    when,
+)
+from veredus.errors import ConfigError
+from veredus.inspector.inspector import Inspector
+from veredus.inspector.search import Query
+from veredus.model.info import TaskInfo
+
+_queue = click.option("-q", "--queue", required=True, help="The queue.")
+_id = click.option("-i", "--id", "task_id", required=True, help="The task.")
+
+
+@click.group("task")
+def task_group() -> None:
+    """Look at tasks, find them, enqueue, run, archive, delete, move and cancel them.
+
+    \b
+    Examples:
+      veredus task list -q mail -s retry
+      veredus task list -q mail -s archived --error timeout
+      veredus task run -q mail -s archived --all
+      veredus task enqueue -t email:send -l '{"user_id": 42}' --in 10m
+    """
+
+
+def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--type", "task_type", default="", help="Only this type; email:* is a pattern."),
+        click.option("--payload", "payload_part", default="", help="Only those whose payload contains this."),
+        click.option("--error", default="", help="Only those whose last error contains this."),
+        click.option("-g", "--group", help="For aggregating tasks: of this group."),
+    ):
+        function = option(function)
+    return function
+
+
+@task_group.command("list")
+@_queue
+@click.option("-s", "--state", required=True, type=click.Choice(STATES), help="Their state.")
+@click.option("--page", default=1, show_default=True)
+@click.option("--size", default=30, show_default=True, help="Tasks per page.")
+@_filters
+@json_option
+@inspecting
+async def list_tasks(
+    inspector: Inspector,
+    queue: str,
+    state: str,
+    page: int,
+    size: int,
+    task_type: str,
+    payload_part: str,
+    error: str,
+    group: str | None,
+    as_json: bool,
+) -> None:
+    """Tasks of one state: pending ones as they will run, others by time."""
+    if task_type or payload_part or error:
+        found = inspector.search(queue, state, type=task_type, payload=payload_part, error=error, group=group)
+        rows = [task async for task in _take(found, size * (page - 1), size)]
+    else:
+        rows = await inspector.tasks(queue, state, group=group, page=page, size=size)
+    columns: list[tuple[str, Callable[[TaskInfo], object]]] = [
+        ("id", lambda t: t.id),
+        ("type", lambda t: t.type),
+        ("payload", lambda t: text_of(t.payload, 60)),
+    ]
+    if state in ("scheduled", "retry"):
+        columns.append(("due", lambda t: when(t.next_process_at)))
+    if state in ("retry", "archived"):
+        columns += [
+            ("last error", lambda t: t.last_error[:60]),
+            ("failed at", lambda t: when(t.last_failed_at)),
+            ("retried", lambda t: f"{t.retried}/{t.max_retry}"),
+        ]
+    if state == "completed":
+        columns += [("completed", lambda t: when(t.completed_at)), ("result", lambda t: text_of(t.result, 40))]
+    show(rows, columns, as_json=as_json, empty=f"No {state} task here in queue {queue!r}.")
+
+
+async def _take(found: Any, skip: int, size: int) -> Any:
+    seen = 0
+    async for task in found:
+        seen += 1
+        if seen > skip:
+            yield task
+        if seen >= skip + size:
+            return
+
+
+@task_group.command("inspect")
+@_queue
+@_id
+@json_option
+@inspecting
+async def inspect_task(inspector: Inspector, queue: str, task_id: str, as_json: bool) -> None:
+    """Everything about one task."""
+    task = await inspector.task(queue, task_id)
+    if as_json:
+        echo_json(task.as_dict())
+        return
+    shown = {**task.as_dict(), "payload": text_of(task.payload, 2000), "result": text_of(task.result, 2000)}
+    facts((name, value) for name, value in shown.items() if value not in (None, "", 0, False))
+
+
+@task_group.command("enqueue")
+@click.option("-t", "--type", "task_type", required=True, help="The task's type.")
+@click.option("-l", "--payload", required=True, help="The payload, as it is (JSON for most handlers).")
+@click.option("-q", "--queue", help="The queue (default: default).")
+@click.option("--id", "task_id", help="An id of your own.")
+@click.option("--retry", "max_retry", type=int, help="Retries at the most (default 25).")
+@click.option("--timeout", type=Duration(), help="For one attempt, e.g. 90s (default 30m).")
+@click.option("--deadline", type=Instant(), help="For all attempts.")
+@click.option("--unique", "unique_for", type=Duration(), help="No second one with this payload for so long.")
+@click.option("--at", type=Instant(), help="Due at this instant.")
+@click.option("--in", "delay", type=Duration(), help="Due after this time.")
+@click.option("--retention", type=Duration(), help="Keep it so long when it is done.")
+@click.option("--expires", type=Duration(), help="Drop it if nobody ran it by then.")
+@click.option("--group", help="Collect it in this group.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be given several times.")
+@redis_option
+def enqueue(task_type: str, payload: str, redis_url: str | None, headers: tuple[str, ...], **options: Any) -> None:
+    """Send a task of any type.
+
+    \b
+    Example:
+      veredus task enqueue -t email:send -l '{"user_id": 42}' -q mail --in 10m --header trace=abc
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if headers:
+        given["headers"] = dict(_pair(header) for header in headers)
+    app = App(redis_url) if redis_url else App()
+
+    async def send() -> None:
+        async with app:
+            handle = await app.enqueue(task_type, payload.encode(), **given)
+        click.echo(f"{handle.id} {handle.state if handle.created else 'not created: an equal one is there already'}")
+
+    asyncio.run(send())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise ConfigError("--header", text, "NAME=VALUE")
+    return name, value
+
+
+@task_group.command("cancel")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@inspecting
+async def cancel(inspector: Inspector, ids: tuple[str, ...]) -> None:
+    """Tell the workers to stop running tasks."""
+    for task_id in ids:
+        heard = await inspector.cancel(task_id)
+        click.echo(f"{task_id}: told {heard} worker process{'' if heard == 1 else 'es'}")
+
+
+def _one_or_all(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("-q", "--queue", required=True, help="The queue."),
+        click.option("-i", "--id", "ids", multiple=True, help="A task; may be given several times."),
+        click.option(
+            "--all", "everything", is_flag=True, help="All tasks of the state (or those that fit the filters)."
+        ),
+        click.option("-s", "--state", type=click.Choice(STATES), help="With --all: their state."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+    ):
+        function = option(function)
+    return _filters(function)
+
+
+@task_group.command("run")
+@_one_or_all
+@click.option("--front", is_flag=True, help="As the next to run, instead of last in the line.")
+@inspecting
+async def run(inspector: Inspector, /, front: bool, **given: Any) -> None:
+    """Make tasks pending now: scheduled, retry, archived, completed or aggregating ones."""
+
+    async def one(task_id: str) -> None:
+        await inspector.run(given["queue"], task_id, front=front)
+
+    await _apply(inspector, "run", one, inspector.run_all, given)
+
+
+@task_group.command("archive")
+@_one_or_all
+@click.option("--drop-excess", is_flag=True, help="With --all: delete what the archive has no room for.")
+@inspecting
+async def archive(inspector: Inspector, /, drop_excess: bool, **given: Any) -> None:
+    """Put tasks aside that should not run."""
+
+    async def one(task_id: str) -> None:
+        await inspector.archive(given["queue"], task_id)
+
+    async def everything(*args: Any, **kwargs: Any) -> Any:
+        return await inspector.archive_all(*args, drop_excess=drop_excess, **kwargs)
+
+    await _apply(inspector, "archive", one, everything, given)
+
+
+@task_group.command("delete")
+@_one_or_all
+@inspecting
+async def delete(inspector: Inspector, /, **given: Any) -> None:
+    """Delete tasks for good."""
+
+    async def one(task_id: str) -> None:
+        await inspector.delete(given["queue"], task_id)
+
+    await _apply(inspector, "delete", one, inspector.delete_all, given)
+
+
+async def _apply(inspector: Inspector, verb: str, one: Any, everything: Any, given: dict[str, Any]) -> None:
+    """By id, or all of a state with a bar; Ctrl-C stops after the portion that is under way."""
+    if bool(given["ids"]) == given["everything"]:
+        raise ConfigError("--id", given["ids"], "either --id (once or more) or --all with --state")
+    if given["ids"]:
+        for task_id in given["ids"]:
+            await one(task_id)
+            click.echo(f"{task_id}: {verb} done")
+        return
+    queue, state = given["queue"], given["state"]
+    if state is None:
+        raise ConfigError("--state", None, f"with --all one of {', '.join(STATES)}")
+    filters = Query(type=given["task_type"], payload=given["payload_part"], error=given["error"])
+    where = filters if filters != Query() else None
+    await inspector.queue(queue)
+    confirm(
+        f"{verb.capitalize()} {'the' if where is None else 'all fitting'} {state} tasks of queue {queue!r}?",
+        given["yes"],
+    )
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    with progress_bar(f"{verb} {state} tasks of {queue}") as progress:
+        done = await everything(queue, state, group=given["group"], where=where, progress=progress, stop=stop)
+    loop.remove_signal_handler(signal.SIGINT)
+    text = f"{verb}: {done.done:,} of {done.total:,} {state} tasks"
+    click.echo(text + (" (stopped)" if done.stopped else ""))
+
+
+@task_group.command("move")
+@_queue
+@_id
+@click.option("--to", "target", required=True, help="The other queue.")
+@inspecting
+async def move(inspector: Inspector, queue: str, task_id: str, target: str) -> None:
+    """Bring a task into another queue."""
+    await inspector.move(queue, task_id, target)
+    click.echo(f"{task_id}: moved from {queue} to {target}")
+
+
+@task_group.command("reschedule")
+@_queue
+@_id
+@click.option("--at", type=Instant(), help="Due at this instant.")
+@click.option("--in", "delay", type=Duration(), help="Due after this time.")
+@inspecting
+async def reschedule(inspector: Inspector, queue: str, task_id: str, at: datetime | None, delay: float | None) -> None:
+    """Give a task another due time."""
+    await inspector.reschedule(queue, task_id, at=at, delay=delay)
+    click.echo(f"{task_id}: due {when((await inspector.task(queue, task_id)).next_process_at)}")
+
+
+@task_group.command("edit")
+@_queue
+@_id
+@click.option("-l", "--payload", required=True, help="The new payload, as it is.")
+@inspecting
+async def edit(inspector: Inspector, queue: str, task_id: str, payload: str) -> None:
+    """Replace the payload of a task that is not running."""
+    await inspector.edit_payload(queue, task_id, payload.encode())
+    click.echo(f"{task_id}: payload replaced")
+
+
+@task_group.command("leases")
+@click.option("-q", "--queue", help="Only of this queue.")
+@json_option
+@inspecting
+async def leases(inspector: Inspector, queue: str | None, as_json: bool) -> None:
+    """Who has which task and until when, over all queues, the first to expire first."""
+    columns = [
+        ("queue", lambda x: x.queue),
+        ("task", lambda x: x.task_id),
+        ("type", lambda x: x.task_type),
+        ("expires in", lambda x: f"{x.seconds_left:.0f} s"),
+        ("owner", lambda x: x.owner if x.ours else "another client"),
+    ]
+    show(await inspector.leases(queue), columns, as_json=as_json, empty="No task is running.")

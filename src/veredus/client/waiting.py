@@ -1,0 +1,160 @@
+"""Waiting: one subscription per event loop, shared by all who wait for tasks; woken, not polling."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import random
+import time
+from collections.abc import AsyncIterator
+
+from veredus.errors import ConnectionLost, NotReady, StoreError
+from veredus.store.redis import Redis
+from veredus.store.results import GONE, Results, Sight, heard
+from veredus.store.wakeups import Subscription
+from veredus.wire import keys
+
+logger = logging.getLogger("veredus.client")
+
+LOOK = 15.0
+"""Seconds after which those who still wait are looked up all the same: a Go worker tells nobody, and a connection can
+be dead without a sign. A listener that nobody needs any more ends at the same beat."""
+LAST_WORD = 0.5
+"""Seconds for which a task that is gone may still be announced: the message and the look travel on two connections."""
+
+_Inbox = asyncio.Queue[Sight | None]
+
+
+class Listener:
+    """Tells each waiter what became of its task. Nothing is opened before somebody waits."""
+
+    def __init__(self, redis: Redis, results: Results, *, patience: float = 5.0) -> None:
+        self._results = results
+        self._patience = patience
+        self.channel = keys.ends(os.urandom(8).hex())
+        self._subscription = Subscription(redis, [self.channel], self._receive)
+        self._tasks: dict[str, tuple[str, str]] = {}
+        self._inboxes: dict[str, list[_Inbox]] = {}
+        self._keeper: asyncio.Task[None] | None = None
+        self._open = asyncio.Event()
+        self._failure: StoreError | None = None
+
+    async def sights(self, queue: str, task_id: str) -> AsyncIterator[Sight]:
+        """What is seen and heard of a task, beginning with now; the last one is its end. Outages are waited through."""
+        key, inbox = keys.task(queue, task_id), _Inbox()
+        self._tasks[key] = (queue, task_id)
+        self._inboxes.setdefault(key, []).append(inbox)
+        try:
+            # In this order: what happens before the subscription is seen, what happens after it is heard.
+            await self._listening()
+            sight = await self._look(queue, task_id, self._patience)
+            while not sight.ended:
+                yield sight
+                sight = await self._next(inbox)
+                if not sight.whole:
+                    sight = await self._look(queue, task_id, math.inf)
+            yield sight
+        finally:
+            self._inboxes[key].remove(inbox)
+            if not self._inboxes[key]:
+                del self._inboxes[key], self._tasks[key]
+
+    async def _next(self, inbox: _Inbox) -> Sight:
+        sight = await inbox.get()
+        if sight is not None and sight.state == GONE:
+            try:
+                async with asyncio.timeout(LAST_WORD):
+                    sight = await inbox.get()
+            except TimeoutError:
+                pass
+        if sight is None:
+            raise ConnectionLost("the app was closed while this was being waited for")
+        return sight
+
+    async def _look(self, queue: str, task_id: str, patience: float) -> Sight:
+        give_up, pause = time.monotonic() + patience, 0.05
+        while True:
+            try:
+                return await self._results.look(queue, task_id, self.channel)
+            except (ConnectionLost, NotReady):
+                if time.monotonic() + pause > give_up:
+                    raise
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+                pause = min(pause * 2, 1.0)
+
+    def _receive(self, channel: str, data: bytes) -> None:
+        try:
+            key, sight = heard(data)
+        except ValueError:
+            logger.warning("something that is no notification came on %s", channel)
+            return
+        self._deliver(key, sight)
+
+    def _deliver(self, key: str, sight: Sight | None) -> None:
+        for inbox in self._inboxes.get(key, ()):
+            inbox.put_nowait(sight)
+
+    def close(self) -> None:
+        """End the subscription; whoever still waits is told so."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            self._keeper = None
+        self._open.clear()
+        self._subscription.close()
+        for key in self._inboxes:
+            self._deliver(key, None)
+
+    # The subscription.
+
+    async def _listening(self) -> None:
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep(), name="veredus-listener")
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._open.wait()
+        except TimeoutError:
+            raise ConnectionLost(f"cannot listen for results: {self._failure or 'no answer in time'}") from None
+
+    async def _keep(self) -> None:
+        """Stay subscribed while anybody waits; after every interruption, look at once at all who wait."""
+        pause, again = 0.05, False
+        while True:
+            broken = asyncio.Event()
+            try:
+                await self._subscription.open(broken.set)
+                self._open.set()
+                if again:
+                    await self._look_at_all()
+                pause, again = 0.05, True
+                if await self._stay(broken):
+                    return
+            except StoreError as exc:
+                self._failure = exc
+            except Exception:
+                logger.exception("the listener failed")
+            finally:
+                self._open.clear()
+                self._subscription.close()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, 1.0)
+
+    async def _stay(self, broken: asyncio.Event) -> bool:
+        """Until the connection breaks, or (True) until nobody waits any more."""
+        while not broken.is_set():
+            try:
+                async with asyncio.timeout(LOOK * random.uniform(0.9, 1.1)):
+                    await broken.wait()
+            except TimeoutError:
+                if not self._inboxes:
+                    return True
+                await self._subscription.ping()
+                await self._look_at_all()
+        return False
+
+    async def _look_at_all(self) -> None:
+        waited = dict(self._tasks)
+        sights = await self._results.look_at_all(list(waited.values()), self.channel)
+        for key, sight in zip(waited, sights, strict=True):
+            self._deliver(key, sight)

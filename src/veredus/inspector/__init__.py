@@ -1,0 +1,1 @@
+"""Looking into a running system, changing what waits in it, and mending what was damaged."""

@@ -1,0 +1,191 @@
+"""Inspector: everything there is to see and to change, by hand, in the queues of one Redis."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from veredus.errors import ConfigError
+from veredus.inspector import changes, removal
+from veredus.inspector.bulk import Bulk, Mass, Progress, Stop
+from veredus.inspector.looking import Looking, checked
+from veredus.inspector.refusals import refusal
+from veredus.inspector.search import Query, Walk
+from veredus.model.lifecycle import State
+from veredus.store.moves import Moves
+from veredus.store.redis import Redis
+from veredus.store.store import connect
+from veredus.store.tasks import DONE, NO_TASK, Row
+from veredus.wire.times import to_milliseconds, to_seconds, unix_milliseconds
+
+_RUNNABLE = (State.SCHEDULED, State.RETRY, State.ARCHIVED, State.COMPLETED, State.AGGREGATING)
+_ARCHIVABLE = (State.PENDING, State.SCHEDULED, State.RETRY, State.COMPLETED, State.AGGREGATING)
+_DELETABLE = (*_ARCHIVABLE, State.ARCHIVED)
+
+
+class Inspector(Looking):
+    """Made by `app.inspector()`, or for any Redis: `async with Inspector.at("redis://...") as inspector`.
+
+    Whatever names an unknown queue raises QueueNotFound, an unknown task TaskNotFound, and what the state of a task
+    does not allow WrongState.
+    """
+
+    def __init__(self, redis: Redis, *, now_ms: int | None = None) -> None:
+        super().__init__(redis, now_ms=now_ms)
+        self._moves = Moves(redis, now_ms=now_ms)
+        self._mass = Mass(self._tasks, self._queues)
+
+    @classmethod
+    def at(cls, url: str, *, timeout: float = 5.0) -> Inspector:
+        """An inspector with a connection of its own; close it, or use it with `async with`."""
+        return cls(connect(url, timeout=timeout, name="veredus inspector"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._redis.close()
+
+    # Queues.
+
+    async def pause(self, queue: str) -> bool:
+        """No worker takes tasks from it any more. False if it was paused already."""
+        await self._known(queue)
+        return await self._queues.pause(queue)
+
+    async def resume(self, queue: str) -> bool:
+        """False if it was not paused."""
+        await self._known(queue)
+        return await self._queues.resume(queue)
+
+    async def delete_queue(self, queue: str, *, force: bool = False, progress: Progress | None = None) -> None:
+        """Delete a queue with everything that belongs to it. QueueNotEmpty if it has tasks, unless `force`; always if
+        some are running."""
+        await self._known(queue)
+        await removal.delete_queue(self._queues, self._mass, queue, force=force, progress=progress)
+
+    # Changing single tasks.
+
+    async def run(self, queue: str, task_id: str, *, front: bool = False) -> None:
+        """Make it pending now, at the back of the line; at its front also if it is pending already."""
+        codes = await self._tasks.run(queue, [await self._row(queue, task_id, search=front)], front=front)
+        await self._done("run", codes[0], queue, task_id)
+
+    async def archive(self, queue: str, task_id: str) -> None:
+        """Put it aside, until somebody runs or deletes it."""
+        codes = await self._tasks.archive(queue, [await self._row(queue, task_id)])
+        await self._done("archive", codes[0], queue, task_id)
+
+    async def delete(self, queue: str, task_id: str) -> None:
+        codes = await self._tasks.delete(queue, [await self._row(queue, task_id)])
+        await self._done("delete", codes[0], queue, task_id)
+
+    async def reschedule(
+        self, queue: str, task_id: str, *, at: datetime | None = None, delay: float | timedelta | None = None
+    ) -> None:
+        """Make it due at an instant, or so many seconds from now, to the millisecond."""
+        if (at is None) == (delay is None):
+            raise ConfigError("reschedule", None if at is None else at, "either `at` or `delay`")
+        if at is not None and at.tzinfo is None:
+            raise ConfigError("at", at, "an instant with a time zone")
+        due = f"+{max(0, to_milliseconds(to_seconds(delay)))}" if delay is not None else str(unix_milliseconds(at))  # type: ignore[arg-type]
+        codes = await self._tasks.reschedule(queue, [await self._row(queue, task_id)], due)
+        await self._done("reschedule", codes[0], queue, task_id)
+
+    async def edit_payload(self, queue: str, task_id: str, payload: Any) -> None:
+        """Replace the payload of a pending, scheduled, retry or archived task: bytes as they are, None as none,
+        anything else as JSON. A unique lock moves with it."""
+        if not await changes.edit_payload(self._tasks, queue, task_id, payload):
+            raise await self._no_task(queue, task_id)
+
+    async def move(self, queue: str, task_id: str, target: str) -> None:
+        """Bring a task that is not running into another queue; it keeps its id, its state and its due time."""
+        if not target.strip() or target == queue:
+            raise ConfigError("target", target, "the name of another queue")
+        if not await changes.move(self._tasks, self._moves, queue, task_id, target):
+            raise await self._no_task(queue, task_id)
+
+    async def cancel(self, task_id: str) -> int:
+        """Tell every worker that runs a task with this id to stop it, as `asynq task cancel` does. Returns how many
+        workers heard it; what becomes of the task is theirs to say."""
+        return await self._tasks.publish_cancel(task_id)
+
+    # Changing many tasks.
+
+    async def run_all(
+        self,
+        queue: str,
+        state: State | str,
+        *,
+        group: str | None = None,
+        where: Query | None = None,
+        progress: Progress | None = None,
+        stop: Stop | None = None,
+    ) -> Bulk:
+        """Make all tasks of a state pending, in their order; `where` picks some. Aggregating tasks without `group`: of
+        all groups."""
+        state = checked(state, _RUNNABLE)
+        await self._known(queue)
+        return await self._mass.apply("run", queue, state, group, where, progress, stop)
+
+    async def archive_all(
+        self,
+        queue: str,
+        state: State | str,
+        *,
+        group: str | None = None,
+        where: Query | None = None,
+        drop_excess: bool = False,
+        progress: Progress | None = None,
+        stop: Stop | None = None,
+    ) -> Bulk:
+        """Archive all tasks of a state. The archive keeps 9,999: if they do not fit, ArchiveFull tells how many would
+        be deleted, and nothing is done unless `drop_excess` allows that."""
+        state = checked(state, _ARCHIVABLE)
+        await self._known(queue)
+        if not drop_excess:
+            await self._mass.check_room(queue, state, group, where)
+        return await self._mass.apply("archive", queue, state, group, where, progress, stop)
+
+    async def delete_all(
+        self,
+        queue: str,
+        state: State | str,
+        *,
+        group: str | None = None,
+        where: Query | None = None,
+        progress: Progress | None = None,
+        stop: Stop | None = None,
+    ) -> Bulk:
+        state = checked(state, _DELETABLE)
+        await self._known(queue)
+        return await self._mass.apply("delete", queue, state, group, where, progress, stop)
+
+    async def cancel_all(
+        self, queue: str, *, where: Query | None = None, progress: Progress | None = None, stop: Stop | None = None
+    ) -> Bulk:
+        """Tell the workers to stop every running task of a queue."""
+        await self._known(queue)
+        walk, told = Walk(self._tasks, queue, "active"), 0
+        while (page := await walk.next()) is not None:
+            for task in page.tasks:
+                if where is None or where.matches(task):
+                    await self.cancel(task.id)
+                    told += 1
+            if progress is not None:
+                progress(min(walk.scanned, walk.total), walk.total)
+            if stop is not None and stop.is_set():
+                return Bulk(told, walk.total, stopped=walk.scanned < walk.total)
+        return Bulk(told, walk.total)
+
+    async def _row(self, queue: str, task_id: str, *, search: bool = True) -> Row:
+        return task_id, await self._tasks.place(queue, task_id) if search else None
+
+    async def _done(self, verb: str, code: int, queue: str, task_id: str) -> None:
+        if code == NO_TASK:
+            raise await self._no_task(queue, task_id)
+        if code != DONE:
+            raise refusal(verb, code, queue, task_id)

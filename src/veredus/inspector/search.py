@@ -1,0 +1,129 @@
+"""Walking through a container page by page while others work on it, and finding tasks in it."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+
+from veredus.errors import ConfigError
+from veredus.model.info import TaskInfo
+from veredus.store.tasks import Page, Tasks
+
+PAGE = 250
+_ANCHORS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What to look for; what is not given fits everything."""
+
+    type: str = ""
+    """The task's type, also as a pattern: `email:*`."""
+    payload: str | bytes = ""
+    """Part of the payload."""
+    error: str = ""
+    """Part of the last error, whatever its case."""
+
+    def matches(self, task: TaskInfo) -> bool:
+        if self.type and not fnmatch.fnmatchcase(task.type, self.type):
+            return False
+        if self.error and self.error.casefold() not in task.last_error.casefold():
+            return False
+        part = self.payload.encode() if isinstance(self.payload, str) else self.payload
+        return part in task.payload
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    """What one bounded look found."""
+
+    tasks: list[TaskInfo]
+    cursor: str
+    """Where to go on; empty at the end."""
+    scanned: int
+    """Ids looked at."""
+
+
+class Walk:
+    """Pages of one container, at most as many ids as it had at first. Places shift while others take tasks: in a sorted
+    set the next page begins behind the last task that is still there, in a list it is counted from the end where tasks
+    join."""
+
+    def __init__(self, tasks: Tasks, queue: str, state: str, group: str = "", cursor: str = "") -> None:
+        self._tasks, self._queue, self._state, self._group = tasks, queue, state, group
+        self._start = self._read = 0
+        self._anchors: list[str] = []
+        self._most: int | None = None
+        self.scanned = 0
+        if cursor:
+            try:
+                self._start, self._read, self._anchors, self._most, self.scanned = json.loads(cursor)
+            except (ValueError, TypeError) as exc:
+                raise ConfigError("cursor", cursor, "what the last page gave") from exc
+
+    @property
+    def total(self) -> int:
+        """Ids in the container when the walk began."""
+        return self._most or 0
+
+    @property
+    def cursor(self) -> str:
+        return json.dumps([self._start, self._read, self._anchors, self._most, self.scanned])
+
+    async def next(self, size: int = PAGE) -> Page | None:
+        if self._most is not None and self.scanned >= self._most:
+            return None
+        # If all of the last page is gone, what followed it stands there now.
+        start = self._start - (self._read if self._anchors else 0)
+        page = await self._tasks.page(
+            self._queue,
+            self._state,
+            start,
+            size,
+            group=self._group,
+            newest_first=True,
+            behind=self._anchors[::-1],
+        )
+        if self._most is None:
+            self._most = page.total
+        if not page.read:
+            return None
+        self.scanned += page.read
+        self._start = page.start + page.read
+        self._read = page.read
+        if self._state not in ("pending", "active"):
+            self._anchors = [task.id for task in page.tasks[-_ANCHORS:]]
+        return page
+
+    def took(self, task_ids: Collection[str]) -> None:
+        """These were taken out of the container by whoever walks."""
+        self._anchors = [task_id for task_id in self._anchors if task_id not in task_ids]
+        self._start -= len(task_ids)
+        self._read -= len(task_ids)
+
+
+async def find(walk: Walk, query: Query, scan: int | None = None) -> AsyncIterator[TaskInfo]:
+    """Every task that fits, each once, among the first `scan` ids."""
+    seen: set[str] = set()
+    while scan is None or walk.scanned < scan:
+        page = await walk.next(PAGE if scan is None else min(PAGE, scan - walk.scanned))
+        if page is None:
+            return
+        for task in page.tasks:
+            if task.id not in seen and query.matches(task):
+                seen.add(task.id)
+                yield task
+
+
+async def find_page(walk: Walk, query: Query, size: int, scan: int) -> SearchPage:
+    """At least `size` tasks that fit, or what `scan` ids have of them."""
+    found: list[TaskInfo] = []
+    begun = walk.scanned
+    while len(found) < size and walk.scanned - begun < scan:
+        page = await walk.next(min(PAGE, scan - walk.scanned + begun))
+        if page is None:
+            return SearchPage(found, "", walk.scanned - begun)
+        found += [task for task in page.tasks if query.matches(task)]
+    return SearchPage(found, walk.cursor, walk.scanned - begun)

@@ -1,0 +1,110 @@
+"""Service: a scheduler by itself, in the foreground with signals or inside your own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import signal
+import time
+import uuid
+from typing import Protocol, Self
+
+from veredus.client.client import Client
+from veredus.errors import ConfigError, NotReady
+from veredus.scheduler.entries import Book
+from veredus.scheduler.scheduler import BEAT, LEASE, Scheduler
+from veredus.store.redis import Redis
+from veredus.store.store import Store
+
+logger = logging.getLogger("veredus.scheduler")
+
+LOADING_PATIENCE = 60.0
+"""Seconds to wait at the start for a server that is still loading."""
+
+
+class Owner(Protocol):
+    """What a scheduler needs of its app."""
+
+    max_payload: int
+    schedules: Book
+
+    def open_redis(self, name: str = ...) -> Redis: ...
+
+    def schedule_scope(self) -> str: ...
+
+
+class Service:
+    """`app.scheduler().run()` blocks until a signal; `async with app.scheduler():` runs beside your own code."""
+
+    def __init__(self, app: Owner, *, lease: float = LEASE, beat: float = BEAT) -> None:
+        for name, value in (("lease", lease), ("beat", beat)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise ConfigError(name, value, "seconds above 0")
+        if not app.schedules:
+            raise ConfigError("app", app, "an app with schedules: declare some with @app.cron or app.schedule(...)")
+        self._app = app
+        self._lease = float(lease)
+        self._beat = float(beat)
+        self._store: Store | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.scheduler: Scheduler | None = None
+
+    def run(self) -> int:
+        """Until SIGTERM or SIGINT; returns the exit code. Raises StoreError when Redis cannot be reached."""
+        return asyncio.run(self._main())
+
+    async def _main(self) -> int:
+        stopped = asyncio.Event()
+        await self.start()
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, stopped.set)
+        try:
+            await stopped.wait()
+        finally:
+            await self.stop()
+        return 0
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        store = Store(self._app.open_redis(f"veredus-scheduler-{uuid.uuid4().hex[:8]}"))
+        self._store = store
+        await _wait_until_loaded(store)
+        client = Client(store, max_payload=self._app.max_payload)
+        self.scheduler = Scheduler(
+            client, self._app.schedules, self._app.schedule_scope(), lease=self._lease, beat=self._beat
+        )
+        self._task = asyncio.create_task(self.scheduler.run(), name="veredus-scheduler")
+        logger.info("scheduler %s is ready on %s", self.scheduler.name, store.redis.where())
+
+    async def stop(self) -> None:
+        if self.scheduler is not None and self._task is not None:
+            self.scheduler.stop()
+            _, unfinished = await asyncio.wait([self._task], timeout=5.0)
+            for late in unfinished:
+                late.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._store is not None:
+            await self._store.close()
+
+
+async def _wait_until_loaded(store: Store) -> None:
+    """A server that has just been started reads its data first: that is no reason to give up."""
+    give_up = time.monotonic() + LOADING_PATIENCE
+    while True:
+        try:
+            return await store.ping()
+        except NotReady as exc:
+            if time.monotonic() > give_up:
+                raise
+            logger.warning("the server is not ready yet: %s", exc)
+            await asyncio.sleep(1.0)

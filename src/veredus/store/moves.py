@@ -1,0 +1,140 @@
+"""Bringing a task into another queue: in one step on one server, in three that cannot lose it in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from veredus.store.cluster import slot_of
+from veredus.store.connection import Argument
+from veredus.store.places import CONTAINERS, Part, text
+from veredus.store.scripts import load
+from veredus.store.tasks import CHANGED, DONE, NO_TASK, container
+from veredus.wire import keys
+
+_TARGETS = (keys.pending, keys.scheduled, keys.retry, keys.archived, keys.completed, keys.due, keys.groups)
+MOVE = load(
+    "inspect/move",
+    keys=(
+        f"{CONTAINERS} target_pending target_scheduled target_retry target_archived target_completed target_due "
+        "target_groups queues"
+    ),
+    args=("queue_prefix task_id seen_at old_message new_message new_lock target target_prefix channel [now_ms]"),
+)
+PARK = load("inspect/park", keys=CONTAINERS, args="queue_prefix task_id source lock count {field value}* [now_ms]")
+SURRENDER = load("inspect/surrender", keys=CONTAINERS, args="queue_prefix task_id seen_at message state [now_ms]")
+UNPARK = load("inspect/unpark", keys=CONTAINERS, args="queue_prefix channel task_id source keep lock lock_ms [now_ms]")
+
+RUNNING, LOCKED = -1, -2
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One task on its way: as it was read, and as it shall be stored."""
+
+    task_id: str
+    source: str
+    target: str
+    old: bytes
+    new: bytes
+    old_lock: str
+    new_lock: str
+    seen_at: int | None = None
+
+
+class Moves(Part):
+    async def move(self, move: Move) -> int:
+        """One of the codes in lua/inspect/move.lua."""
+        source, target = keys.pending(move.source), keys.pending(move.target)
+        if self.redis.address.kind == "cluster":
+            await self.redis.command("SADD", keys.QUEUES, move.target, key=keys.QUEUES)
+            if slot_of(source) != slot_of(target):
+                return await self._across(move)
+        return await self._at_once(move)
+
+    async def _at_once(self, move: Move) -> int:
+        in_cluster = self.redis.address.kind == "cluster"
+        # In a cluster the list of queues is elsewhere and was written already: any key of the same slot will do.
+        listed = keys.queue_prefix(move.target) + "moves" if in_cluster else keys.QUEUES
+        args: list[Argument] = [
+            move.task_id,
+            "" if move.seen_at is None else move.seen_at,
+            move.old,
+            move.new,
+            move.new_lock,
+            move.target,
+            keys.queue_prefix(move.target),
+            keys.delay_wakeup(move.target),
+        ]
+        code: int = await self.run_in(move.source, MOVE, args, [*[make(move.target) for make in _TARGETS], listed])
+        if in_cluster:
+            await self.redis.command("DEL", listed, key=listed)
+        return code
+
+    async def _across(self, move: Move) -> int:
+        """Copy, delete, let out. What is interrupted can be asked for again: the copy tells where it is from."""
+        fields = await self._fields(move.source, move.task_id)
+        if "msg" not in fields:
+            return await self._unpark(move, keep=True, lock_ms=0)  # an earlier try may have come that far
+        state = text(fields.get("state", b""))
+        if state == "active":
+            return RUNNING
+        if fields["msg"] != move.old:
+            return CHANGED
+        lock_ms = await self._lock_ms(move)
+        code = await self._park(move, fields, state, with_lock=lock_ms > 0)
+        if code != DONE:
+            return code
+        gone: int = await self.run_in(
+            move.source, SURRENDER, [move.task_id, "" if move.seen_at is None else move.seen_at, move.old, state]
+        )
+        if gone not in (DONE, NO_TASK):
+            await self._unpark(move, keep=False, lock_ms=0)
+            return gone
+        return await self._unpark(move, keep=True, lock_ms=lock_ms)
+
+    async def _fields(self, queue: str, task_id: str) -> dict[str, bytes]:
+        key = keys.task(queue, task_id)
+        found = await self.redis.command("HGETALL", key, key=key)
+        return {text(found[at]): found[at + 1] for at in range(0, len(found), 2)}
+
+    async def _lock_ms(self, move: Move) -> int:
+        """For how long yet the task holds its unique lock; 0 if it does not."""
+        if not move.old_lock or await self.redis.command("GET", move.old_lock, key=move.old_lock) != (
+            move.task_id.encode()
+        ):
+            return 0
+        left: int = await self.redis.command("PTTL", move.old_lock, key=move.old_lock)
+        return max(0, left)
+
+    async def _park(self, move: Move, fields: Mapping[str, bytes], state: str, *, with_lock: bool) -> int:
+        kept: dict[str, bytes] = {name: value for name, value in fields.items() if name not in ("owner", "until")}
+        kept |= {"msg": move.new, "moved_state": state.encode()}
+        if move.new_lock:
+            kept["unique_key"] = move.new_lock.encode()
+        place = container(move.source, state, text(fields.get("group", b"")))
+        for name, key in (("moved_score", place), ("moved_due", keys.due(move.source))):
+            if state != "pending":
+                score = await self.redis.command("ZSCORE", key, move.task_id, key=key)
+                if score is not None:
+                    kept[name] = score
+        args: list[Argument] = [move.task_id, move.source, move.new_lock if with_lock else "", len(kept)]
+        for name, value in kept.items():
+            args += (name, value)
+        code: int = await self.run_in(move.target, PARK, args)
+        return code
+
+    async def _unpark(self, move: Move, *, keep: bool, lock_ms: int) -> int:
+        code: int = await self.run_in(
+            move.target,
+            UNPARK,
+            [
+                keys.delay_wakeup(move.target),
+                move.task_id,
+                move.source,
+                int(keep),
+                move.new_lock if lock_ms else "",
+                lock_ms,
+            ],
+        )
+        return code

@@ -1,0 +1,186 @@
+"""Queues as a whole: their numbers, their groups, their leases, pausing them and clearing away what is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from veredus.model.info import DailyStats, GroupInfo, LeaseInfo, NodeInfo, QueueInfo
+from veredus.store.cluster import slot_of
+from veredus.store.connection import Argument
+from veredus.store.places import CONTAINERS, Part, text
+from veredus.store.scripts import load
+from veredus.wire import keys
+from veredus.wire.messages import UndecodableMessage, decode_task
+
+STATS = load("inspect/stats", keys=f"{CONTAINERS} paused processed failed", args="queue_prefix max_groups [now_ms]")
+MEMORY = load("inspect/memory", keys=CONTAINERS, args="queue_prefix sample max_groups [now_ms]")
+CLEAR = load(
+    "inspect/clear", keys=f"{CONTAINERS} paused [queues]", args="queue_prefix queue last count {key}* [now_ms]"
+)
+LEASES = load("inspect/leases", keys="lease", args="task_prefix start size [now_ms]")
+
+MAX_GROUPS = 500
+"""Groups counted inside one script; more are counted page by page."""
+SAMPLE, SAMPLED_GROUPS = 20, 5
+_PAGE = 500
+
+
+class Queues(Part):
+    async def names(self) -> list[str]:
+        """Every queue that was ever used."""
+        found = await self.redis.command("SMEMBERS", keys.QUEUES, key=keys.QUEUES)
+        return sorted(text(name) for name in found)
+
+    async def exists(self, queue: str) -> bool:
+        return bool(await self.redis.command("SISMEMBER", keys.QUEUES, queue, key=keys.QUEUES))
+
+    async def register(self, queue: str) -> None:
+        await self.redis.command("SADD", keys.QUEUES, queue, key=keys.QUEUES)
+
+    async def stats(self, queue: str, *, memory: bool = False) -> QueueInfo:
+        reply = await self.run_in(
+            queue, STATS, [MAX_GROUPS], [keys.paused(queue), keys.processed(queue), keys.failed(queue)]
+        )
+        now, pending, active, scheduled, retry, archived, completed, *more = reply
+        processed, failed, processed_total, failed_total, paused, since, groups, aggregating = more
+        if aggregating < 0:
+            aggregating = 0
+            async for page in self.groups(queue):
+                aggregating += sum(group.size for group in page)
+        return QueueInfo(
+            queue=queue,
+            pending=pending,
+            active=active,
+            scheduled=scheduled,
+            retry=retry,
+            archived=archived,
+            completed=completed,
+            aggregating=aggregating,
+            groups=groups,
+            processed=_number(processed),
+            failed=_number(failed),
+            processed_total=_number(processed_total),
+            failed_total=_number(failed_total),
+            paused=bool(paused),
+            latency_ns=max(0, int(now) - int(since)) if since.isdigit() else 0,
+            timestamp_ns=int(now),
+            memory_usage=await self.run_in(queue, MEMORY, [SAMPLE, SAMPLED_GROUPS]) if memory else 0,
+        )
+
+    async def history(self, queue: str, days: int, until: date | None = None) -> list[DailyStats]:
+        """The last days in UTC, the newest first."""
+        if until is None:
+            until = datetime.fromtimestamp(await self.server_ms() / 1000, UTC).date()
+        dates = [(until - timedelta(days=back)).isoformat() for back in range(days)]
+        names = [make(queue, day) for day in dates for make in (keys.processed_on, keys.failed_on)]
+        found = await self.redis.command("MGET", *names, key=names[0])
+        return [DailyStats(queue, day, _number(found[2 * n]), _number(found[2 * n + 1])) for n, day in enumerate(dates)]
+
+    async def pause(self, queue: str) -> bool:
+        """False if it was paused already."""
+        seconds = await self.server_ms() // 1000
+        key = keys.paused(queue)
+        return bool(await self.redis.command("SETNX", key, seconds, key=key))
+
+    async def resume(self, queue: str) -> bool:
+        """False if it was not paused."""
+        key = keys.paused(queue)
+        return bool(await self.redis.command("DEL", key, key=key))
+
+    async def groups(self, queue: str) -> AsyncIterator[list[GroupInfo]]:
+        """Page by page; each with its size, 0 for a name without a group."""
+        key, cursor = keys.groups(queue), b"0"
+        while True:
+            cursor, found = await self.redis.command("SSCAN", key, cursor, "COUNT", _PAGE, key=key)
+            names = [text(name) for name in found]
+            sizes = await self.sizes([keys.group(queue, name) for name in names], "ZCARD")
+            yield [GroupInfo(name, size) for name, size in zip(names, sizes, strict=True)]
+            if cursor == b"0":
+                return
+
+    async def sizes(self, names: Sequence[str], command: str) -> list[int]:
+        """Of sorted sets (ZCARD), lists (LLEN) or sets (SCARD), in one round trip; 0 for a key of a wrong type."""
+        replies = await asyncio.gather(
+            *[self.redis.command(command, name, key=name) for name in names], return_exceptions=True
+        )
+        return [reply if isinstance(reply, int) else 0 for reply in replies]
+
+    async def leases(self, queue: str, start: int, size: int) -> list[LeaseInfo]:
+        """One page, the first to expire first."""
+        now, rows = await self.redis.run(
+            LEASES, [keys.lease(queue)], self.timed([keys.task_prefix(queue), start, size])
+        )
+        return [_lease(queue, now, *rows[at : at + 5]) for at in range(0, len(rows), 5)]
+
+    # What is left of a queue.
+
+    async def keys_of(self, queue: str) -> AsyncIterator[list[bytes]]:
+        """Every key under the queue's prefix, page by page; one may come twice."""
+        prefix = keys.queue_prefix(queue)
+        async for page in self.scan(f"{escaped(prefix)}*", prefix):
+            yield page
+
+    async def scan(self, pattern: str, key: str) -> AsyncIterator[list[bytes]]:
+        """Keys of the server that has `key`. A short page does not mean the end."""
+        cursor = b"0"
+        while True:
+            cursor, found = await self.redis.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000, key=key)
+            yield found
+            if cursor == b"0":
+                return
+
+    async def clear(self, queue: str, names: Sequence[bytes]) -> bool:
+        """Delete these keys of a queue without tasks, and its name. False if it has got tasks meanwhile."""
+        listed = [] if self.redis.address.kind == "cluster" else [keys.QUEUES]
+        for start in range(0, len(names) or 1, _PAGE):
+            part, last = names[start : start + _PAGE], start + _PAGE >= len(names)
+            args: list[Argument] = [queue, int(last), len(part), *part]
+            if not await self.run_in(queue, CLEAR, args, [keys.paused(queue), *listed]):
+                return False
+        if not listed:
+            await self.redis.command("SREM", keys.QUEUES, queue, key=keys.QUEUES)
+        return True
+
+    # Where it is.
+
+    def slot(self, queue: str) -> int:
+        """The slot of a cluster that has this queue."""
+        return slot_of(keys.pending(queue))
+
+    async def nodes(self, queue: str) -> list[NodeInfo]:
+        """The nodes of the cluster that have this queue: the master, then its replicas."""
+        slot = self.slot(queue)
+        for first, last, *nodes in await self.redis.command("CLUSTER", "SLOTS", key=keys.pending(queue)):
+            if first <= slot <= last:
+                return [NodeInfo(text(node[2]), f"{text(node[0] or b'')}:{node[1]}") for node in nodes]
+        return []
+
+
+def escaped(name: str) -> str:
+    """A name as a pattern that matches nothing else."""
+    return "".join(f"\\{char}" if char in "*?[]\\" else char for char in name)
+
+
+def _lease(queue: str, now_ms: int, task_id: bytes, end: bytes, owner: Any, until: Any, message: Any) -> LeaseInfo:
+    ours = owner is not None and until == end
+    try:
+        kind = decode_task(message or b"").type
+    except UndecodableMessage:
+        kind = ""
+    return LeaseInfo(
+        queue=queue,
+        task_id=text(task_id),
+        task_type=kind,
+        owner=text(owner) if ours else "",
+        until=int(float(end)),
+        seconds_left=float(end) - now_ms / 1000,
+        ours=ours,
+    )
+
+
+def _number(found: bytes | None) -> int:
+    """A counter; one that is missing or damaged counts nothing."""
+    return int(found) if found and found.lstrip(b"-").isdigit() else 0

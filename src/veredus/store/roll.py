@@ -1,0 +1,58 @@
+"""Who is there: the records of worker processes and schedulers, as they are read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from veredus.model.info import EnqueueEvent, SchedulerEntryInfo, ServerInfo, WorkerInfo
+from veredus.store.places import Part, text
+from veredus.wire import keys
+from veredus.wire.records import enqueue_event, scheduler_entry, server_info, worker_info
+
+T = TypeVar("T")
+
+
+class Roll(Part):
+    async def servers(self) -> list[ServerInfo]:
+        """Every worker process that lives, with what it works on, in the order in which they started."""
+        records = [_decoded([found], server_info) for found in await self._read(keys.SERVERS, "GET")]
+        working: dict[str, list[WorkerInfo]] = {}
+        for found in await self._read(keys.WORKERS, "HVALS"):
+            for worker in _decoded(found or [], worker_info):
+                working.setdefault(worker.server_id, []).append(worker)
+        servers = [
+            replace(server, active_workers=tuple(sorted(working.get(server.id, []), key=lambda w: w.started_ns)))
+            for record in records
+            for server in record
+        ]
+        return sorted(servers, key=lambda server: (server.started_ns, server.id))
+
+    async def scheduler_entries(self) -> list[SchedulerEntryInfo]:
+        """Every schedule of every scheduler that lives."""
+        return [
+            entry
+            for found in await self._read(keys.SCHEDULERS, "LRANGE", 0, -1)
+            for entry in _decoded(found or [], scheduler_entry)
+        ]
+
+    async def scheduler_events(self, entry_id: str, start: int, size: int) -> list[EnqueueEvent]:
+        """When a schedule fired, the newest first."""
+        key = keys.scheduler_history(entry_id)
+        return _decoded(await self.redis.command("ZREVRANGE", key, start, start + size - 1, key=key), enqueue_event)
+
+    async def _read(self, index: str, command: str, *args: Any) -> list[Any]:
+        """The records whose names are in the index. Those that have gone are taken off it, as Go's Inspector does."""
+        seconds = await self.server_ms() // 1000
+        names = [text(name) for name in await self.redis.command("ZRANGEBYSCORE", index, seconds, "+inf", key=index)]
+        await self.redis.command("ZREMRANGEBYSCORE", index, "-inf", seconds - 1, key=index)
+        replies = await asyncio.gather(
+            *[self.redis.command(command, name, *args, key=name) for name in names], return_exceptions=True
+        )
+        return [reply for reply in replies if reply is not None and not isinstance(reply, BaseException)]
+
+
+def _decoded(found: list[bytes], decode: Callable[[bytes], T | None]) -> list[T]:
+    return [value for value in map(decode, found) if value is not None]

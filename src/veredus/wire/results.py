@@ -1,0 +1,58 @@
+"""A handler's return value to bytes and back: JSON, checked against the return annotation; bytes stay bytes."""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from veredus.errors import PayloadError
+from veredus.wire.payload import _from_json
+
+Decode = Callable[[bytes], Any]
+
+
+def result_decoder(function: Callable[..., Any] | None) -> Decode:
+    """By the return annotation. Without one: JSON if it is JSON, else the bytes."""
+    kind = _returned(function) if function is not None else Any
+    if bytes in (kind, *_members(kind)):
+        return bytes
+    if kind is Any or kind is None or kind is type(None):
+        return _anything
+    try:
+        decoder = msgspec.json.Decoder(kind, dec_hook=_from_json)
+    except (TypeError, NotImplementedError):
+        return _anything  # a type that JSON cannot carry to us in full: better its plain form than nothing
+
+    def decode(data: bytes) -> Any:
+        try:
+            return decoder.decode(data)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as exc:
+            raise PayloadError(f"the result does not fit: {exc}") from exc
+
+    return decode
+
+
+def _anything(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return data
+
+
+def _returned(function: Callable[..., Any]) -> Any:
+    if isinstance(function, functools.partial):
+        return _returned(function.func)
+    annotated = function if hasattr(function, "__annotations__") else type(function).__call__
+    try:
+        return typing.get_type_hints(annotated, include_extras=True).get("return", Any)
+    except (NameError, TypeError):
+        return Any  # a name that exists only for type checkers
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else ()

@@ -1,0 +1,98 @@
+"""Reports: what a handler says of its task while it runs goes to Redis here, if the task is still its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from veredus.clock import Clock
+from veredus.errors import LeaseLost, StoreError
+from veredus.model.ending import write_progress
+from veredus.model.job import Job
+from veredus.store.results import Results
+
+logger = logging.getLogger("veredus.worker")
+
+EVERY = 0.1
+"""Seconds between two writes of one task's progress; of several in between, the last one counts."""
+
+
+class _Pen:
+    """What one attempt has reported."""
+
+    __slots__ = ("job", "owner", "sent_at", "timer", "unsent")
+
+    def __init__(self, job: Job, owner: str) -> None:
+        self.job = job
+        self.owner = owner
+        self.sent_at = -EVERY
+        self.unsent: bytes | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Reports:
+    """Belongs to the worker's loop; the `_sync` methods may be called from threads. Progress never fails a handler and
+    never makes it wait for Redis."""
+
+    def __init__(self, results: Results, clock: Clock) -> None:
+        self._results = results
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._pens: dict[tuple[str, str], _Pen] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def progress(self, job: Job, owner: str, share: float, note: str) -> None:
+        if self._note(job, owner, write_progress(share, note, self._clock.time())):
+            await asyncio.sleep(0)  # so that it leaves now, also if the handler never waits for anything else
+
+    def progress_sync(self, job: Job, owner: str, share: float, note: str) -> None:
+        data = write_progress(share, note, self._clock.time())
+        self._loop.call_soon_threadsafe(self._note, job, owner, data)
+
+    async def write_result(self, job: Job, owner: str, data: bytes) -> None:
+        if not await self._results.write(job.queue, job.id, owner, data):
+            raise LeaseLost(f"task {job.id} is no longer ours: its result was not written")
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """For threads: run it on the worker's loop."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def finish(self, job: Job, owner: str) -> None:
+        """The attempt has ended: what is unsent leaves before its settlement, on the same connection."""
+        pen = self._pens.pop((job.id, owner), None)
+        if pen is not None:
+            if pen.timer is not None:
+                pen.timer.cancel()
+            if pen.unsent is not None:
+                self._send(pen)
+
+    def _note(self, job: Job, owner: str, data: bytes) -> bool:
+        """True if it leaves now."""
+        pen = self._pens.get((job.id, owner))
+        if pen is None:
+            pen = self._pens[(job.id, owner)] = _Pen(job, owner)
+        pen.unsent = data
+        if pen.timer is not None:
+            return False
+        wait = pen.sent_at + EVERY - self._clock.monotonic()
+        if wait > 0:
+            pen.timer = self._loop.call_later(wait, self._send, pen)
+            return False
+        self._send(pen)
+        return True
+
+    def _send(self, pen: _Pen) -> None:
+        data, pen.unsent, pen.timer = pen.unsent, None, None
+        assert data is not None
+        pen.sent_at = self._clock.monotonic()
+        task = self._loop.create_task(self._write(pen, data))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write(self, pen: _Pen, data: bytes) -> None:
+        try:
+            await self._results.progress(pen.job.queue, pen.job.id, pen.owner, data)
+        except StoreError as exc:
+            logger.debug("progress of task %s was not written: %s", pen.job.id, exc)

@@ -1,0 +1,130 @@
+"""`veredus worker` as a process: signals, bursts, limits and several processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Shop
+from tests.support.servers import wait_for
+
+
+def _pending(shop: Shop) -> int:
+    return int(shop.client.llen("asynq:{default}:pending"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_signal_under_load_ends_it_with_0_and_loses_nothing(
+    shop: Shop, send: Callable[..., Any], number: signal.Signals, processes: str
+) -> None:
+    for n in range(3000):
+        shop_payload = {"n": n}
+        if n == 0:
+            send("slow", {"seconds": 0.5})
+        send("quick", shop_payload)
+    process = shop.start("-p", processes, "-c", "20")
+    wait_for(lambda: len(shop.notes()) > 50, seconds=30)
+    # as a terminal does it: the whole group gets SIGINT
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    assert process.wait(40) == 0
+    done = shop.notes()
+    assert "slow done" in done, "a running handler finishes"
+    quick = [line.split()[1] for line in done if line.startswith("quick")]
+    assert len(quick) == len(set(quick))
+    assert len(quick) + _pending(shop) == 3000
+    assert shop.client.llen("asynq:{default}:active") == 0
+    assert shop.client.keys("asynq:servers*") == []
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_second_signal_gives_back_at_once(shop: Shop, send: Callable[..., Any], processes: str) -> None:
+    send("slow", {"seconds": 60})
+    process = shop.start("-p", processes)
+    wait_for(lambda: shop.notes(), seconds=30)
+    process.terminate()
+    time.sleep(1.0)
+    assert process.poll() is None
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(20) == 0
+    assert time.monotonic() - began < 15
+    assert _pending(shop) == 1
+
+
+def test_sigtstp_takes_nothing_new_and_sigterm_still_ends_it(shop: Shop, send: Callable[..., Any]) -> None:
+    send("quick", {"n": 1})
+    process = shop.start()
+    wait_for(lambda: len(shop.notes()) == 1, seconds=30)
+    process.send_signal(signal.SIGTSTP)
+
+    def quiet() -> bool:
+        return any(b"stopped" in shop.client.get(key) for key in shop.client.keys("asynq:servers:*"))
+
+    wait_for(quiet, seconds=15)
+    send("quick", {"n": 2})
+    time.sleep(0.5)
+    assert len(shop.notes()) == 1
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(20) == 0
+    assert _pending(shop) == 1
+
+
+def test_a_process_task_survives_ctrl_c_of_the_whole_group(shop: Shop, send: Callable[..., Any]) -> None:
+    send("cpu", {"seconds": 1.0})
+    process = shop.start("--process-pool", "1")
+    wait_for(lambda: shop.notes() == ["cpu begun"], seconds=30)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 0
+    assert shop.notes() == ["cpu begun", "cpu done"]
+    assert shop.client.dbsize() <= 4
+    assert _pending(shop) == 0
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_burst_ends_with_0_when_the_queue_is_empty(shop: Shop, send: Callable[..., Any], processes: str) -> None:
+    for n in range(50):
+        send("quick", {"n": n})
+    ended = shop.run("worker", "shop:app", "--burst", "-p", processes, "--log-format", "json")
+    assert ended.returncode == 0, ended.stderr
+    assert len(shop.notes()) == 50
+    assert _pending(shop) == 0
+
+
+def test_a_process_is_replaced_after_so_many_tasks(shop: Shop, send: Callable[..., Any]) -> None:
+    for n in range(25):
+        send("quick", {"n": n})
+    ended = shop.run("worker", "shop:app", "--burst", "--max-tasks", "10")
+    assert ended.returncode == 0, ended.stderr
+    pids = [line.split()[2] for line in shop.notes()]
+    assert sorted(pids.count(pid) for pid in set(pids)) == [5, 10, 10]
+
+
+def test_a_killed_process_is_replaced_and_its_task_runs_again(shop: Shop, send: Callable[..., Any]) -> None:
+    send("slow", {"seconds": 5})
+    process = shop.start("-p", "2")
+    wait_for(lambda: shop.notes(), seconds=30)
+    os.kill(int(shop.notes()[0].split()[1]), signal.SIGKILL)
+    wait_for(lambda: len(shop.notes()) == 2, seconds=15)  # long before its lease of 12 s runs out
+    process.terminate()
+    time.sleep(1.0)
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_ctrl_c_once_lets_running_handlers_finish(shop: Shop, send: Callable[..., Any], processes: str) -> None:
+    """A terminal sends SIGINT to the whole group, and a supervisor passes it on: that is still one wish, not two."""
+    send("slow", {"seconds": 2.0})
+    process = shop.start("-p", processes)
+    wait_for(lambda: shop.notes(), seconds=30)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 0
+    assert shop.notes()[1:] == ["slow done"]
+    assert _pending(shop) == 0

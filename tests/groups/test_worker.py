@@ -1,0 +1,219 @@
+"""A worker with aggregators: groups become tasks by grace, age and size, through functions of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.groups.kitchen import Kitchen, nothing_is_left
+from tests.integration.support import Look, eventually
+from tests.support.servers import VALKEY_ONLY
+from veredus import App, Call, Depends, Job
+from veredus.events import Aggregated
+from veredus.wire import keys
+
+pytestmark = VALKEY_ONLY
+
+
+async def test_by_grace(kitchen: Kitchen, look: Look) -> None:
+    kitchen.aggregate()
+    events: list[Any] = []
+    async with kitchen.open() as worker:
+        worker.bus.subscribe(events.append)
+        await kitchen.add("g", 1, 2)
+        await kitchen.add("g", 3)
+        await kitchen.has_served(3)
+        await eventually(lambda: nothing_is_left(look))
+    assert kitchen.served == [("g", [1, 2, 3])]
+    aggregated = [event for event in events if isinstance(event, Aggregated)]
+    assert [(event.queue, event.group, event.members) for event in aggregated] == [("default", "g", 3)]
+
+
+async def test_a_group_that_keeps_growing_waits_until_its_oldest_is_too_old(kitchen: Kitchen, look: Look) -> None:
+    kitchen.aggregate(grace=5, max_delay=2)
+    began = time.monotonic()
+    async with kitchen.open():
+        n = 0
+        while not kitchen.served:
+            await kitchen.add("g", n)
+            n += 1
+            await asyncio.sleep(0.1)
+            assert time.monotonic() - began < 8
+    assert 0.9 < time.monotonic() - began < 4.5
+    assert kitchen.served[0][1] == list(range(len(kitchen.served[0][1])))
+
+
+async def test_by_size_in_the_order_of_arrival(kitchen: Kitchen, look: Look) -> None:
+    kitchen.aggregate(grace=60, max_size=10)
+    async with kitchen.open():
+        await kitchen.add("g", *range(95))
+        await kitchen.has_served(90)
+        await asyncio.sleep(0.3)
+    assert sorted(kitchen.served) == [("g", list(range(n, n + 10))) for n in range(0, 90, 10)]
+    assert len(await look.scores("g:g")) == 5
+
+
+async def test_many_ripe_groups_at_once(kitchen: Kitchen, look: Look) -> None:
+    kitchen.aggregate(grace=1)
+    for n in range(40):
+        await kitchen.add(f"g{n}", n, n + 1000)
+    async with kitchen.open():
+        await kitchen.has_served(80)
+        await eventually(lambda: nothing_is_left(look))
+    assert sorted(kitchen.served) == sorted((f"g{n}", [n, n + 1000]) for n in range(40))
+
+
+async def test_each_group_has_its_own_settings(kitchen: Kitchen, look: Look) -> None:
+    kitchen.aggregate("fast:*", grace=1)
+    kitchen.aggregate("slow:*", grace=60)
+    kitchen.aggregate("slow:1", grace=60, max_size=1)
+    async with kitchen.open():
+        for name in ("fast:1", "slow:1", "slow:2", "nobody's"):
+            await kitchen.add(name, 1)
+        await kitchen.has_served(2)
+        await asyncio.sleep(0.2)
+    assert sorted(kitchen.served) == [("fast:1", [1]), ("slow:1", [1])]
+    assert await look.client.smembers(keys.groups("default")) == {b"slow:2", b"nobody's"}
+
+
+async def test_at_most_three_at_once_and_of_one_group_only_one(app: App, look: Look) -> None:
+    running: list[str] = []
+    most: list[int] = []
+
+    @app.task(name="s")
+    def s() -> None: ...
+
+    @app.aggregate("*", grace=1, max_size=1)
+    async def digest(group: str, jobs: list[Job]) -> Call[Any]:
+        assert group not in running
+        running.append(group)
+        most.append(len(running))
+        await asyncio.sleep(0.05)
+        running.remove(group)
+        return s.call()
+
+    for n in range(30):
+        await app.enqueue("item", n, group=f"g{n % 5}")
+    async with app.worker():
+        await eventually(lambda: nothing_is_left(look))
+    assert (len(most), max(most)) == (30, 3)
+
+
+# What a function may be and return.
+
+
+async def test_threads_coroutines_generators_and_dependencies(app: App, look: Look) -> None:
+    ran: list[str] = []
+    threads: list[str] = []
+
+    @app.task(name="s")
+    def s(text: str) -> None:
+        ran.append(text)
+
+    def prefix() -> str:
+        return ">"
+
+    @app.aggregate("thread", grace=1, max_size=1)
+    def in_thread(group: str, jobs: list[Job], mark: str = Depends(prefix)) -> Call[Any]:
+        threads.append(threading.current_thread().name)
+        return s.call(mark + group)
+
+    @app.aggregate("loop", grace=1, max_size=1)
+    async def on_loop(group: str, jobs: list[Job]) -> list[Call[Any]]:
+        threads.append(threading.current_thread().name)
+        return [s.call("loop1"), s.call("loop2")]
+
+    @app.aggregate("generator", grace=1, max_size=1)
+    def yielding(group: str, jobs: list[Job]) -> Iterator[Call[Any]]:
+        threads.append(threading.current_thread().name)
+        yield s.call("yield1")
+        yield s.call("yield2")
+
+    @app.aggregate("async generator", grace=1, max_size=1)
+    async def yielding_too(group: str, jobs: list[Job]) -> AsyncIterator[Call[Any]]:
+        yield s.call("ayield")
+
+    @app.aggregate("dropped", grace=1, max_size=1)
+    def dropping(group: str, jobs: list[Job]) -> list[Call[Any]]:
+        return []
+
+    for name in ("thread", "loop", "generator", "async generator", "dropped"):
+        await app.enqueue("item", 1, group=name)
+    async with app.worker():
+        await eventually(lambda: len(ran) == 6)
+        await eventually(lambda: nothing_is_left(look))
+    assert sorted(ran) == [">thread", "ayield", "loop1", "loop2", "yield1", "yield2"]
+    assert threads.count("MainThread") == 1
+
+
+@dataclass
+class Line:
+    user: int
+    text: str
+
+
+async def test_typed_members_and_those_that_do_not_fit(app: App, look: Look) -> None:
+    got: list[Line] = []
+
+    @app.task(name="line")
+    def line(user: int, text: str) -> None: ...
+
+    @app.task(name="s")
+    def s() -> None: ...
+
+    @app.aggregate("*", grace=1, max_size=4)
+    def digest(group: str, lines: list[Line]) -> Call[Any]:
+        got.extend(lines)
+        return s.call()
+
+    grouped = line.using(group="g")
+    await grouped.enqueue(1, "one")
+    bad = await app.enqueue("line", {"user": "x"}, group="g", unique_for=60)
+    await grouped.enqueue(2, text="two")
+    junk = await app.enqueue("line", b"not json", group="g")
+    async with app.worker():
+        await eventually(lambda: len(got) == 2)
+        message = await look.ends(bad.id, "archived")
+        await look.ends(junk.id, "archived")
+    assert got == [Line(1, "one"), Line(2, "two")]
+    assert message is not None
+    assert message.error_msg.startswith("payload does not fit: ")
+    assert await look.client.keys("asynq:{default}:unique:*") == []
+    assert set(await look.scores("archived")) == {bad.id, junk.id}
+
+
+async def test_the_task_goes_into_the_queue_of_its_group_with_its_options(app: App, look: Look) -> None:
+    @app.task(name="s", queue="elsewhere", retention=60, max_retry=7, unique_for=60)
+    def s(n: int) -> None: ...
+
+    @app.aggregate("*", queue="mail", grace=1, max_size=1)
+    def digest(group: str, jobs: list[Job]) -> list[Call[Any]]:
+        return [s.call(1), s.using(delay=60, unique_for=None).call(2), s.using(task_id="own", unique_for=None).call(3)]
+
+    mail = look.of("mail")
+    await app.enqueue("item", 1, group="g", queue="mail")
+    async with app.worker({"mail": 1}):
+        await mail.ends("own", "completed")
+        await eventually(lambda: mail.scores("scheduled"))
+        late = next(iter(await mail.scores("scheduled")))
+    assert (await mail.message("own")).queue == "mail"
+    assert (await mail.message(late)).retry == 7
+    assert await look.client.keys("asynq:{elsewhere}:*") == []
+
+
+async def test_an_aggregated_task_may_join_another_group(kitchen: Kitchen, look: Look) -> None:
+    kitchen.aggregate("all", grace=1, max_size=2)
+
+    @kitchen.app.aggregate("part:*", grace=1, max_size=2)
+    def part(group: str, jobs: list[Job]) -> Call[Any]:
+        return kitchen.item.using(group="all").call(sum(job.json()["n"] for job in jobs))
+
+    await kitchen.add("part:1", 1, 2)
+    await kitchen.add("part:2", 3, 4)
+    async with kitchen.open():
+        await kitchen.has_served(2)
+    assert [(group, sorted(members)) for group, members in kitchen.served] == [("all", [3, 7])]

@@ -1,0 +1,1 @@
+"""Results, progress, cancelling and pausing."""

@@ -1,0 +1,64 @@
+"""Pausing: Asynq's key, honoured and lifted within a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from tests.integration.support import FAST, Look, eventually
+from tests.support import golden
+from veredus import App
+from veredus.wire import keys
+
+
+async def test_the_key_is_asynqs(app: App, look: Look) -> None:
+    row = next(row for row in golden.load("paused")["redis"]["keys"] if row["key"].endswith(":paused"))
+    assert (row["type"], row["ttl_s"]) == ("string", -1)
+    assert await app.pause("q1") is True
+    key = keys.paused("q1")
+    assert key == row["key"]
+    value = await look.client.get(key)
+    assert abs(int(value) - time.time()) < 5
+    assert len(value) == len(golden.raw(row["value"]))
+    assert await look.client.ttl(key) == -1
+    assert await app.pause("q1") is False
+    assert await look.client.get(key) == value
+    assert await app.resume("q1") is True
+    assert await app.resume("q1") is False
+    assert await look.client.exists(key) == 0
+
+
+async def test_nothing_is_handed_out_while_paused_and_all_of_it_soon_after(app: App, look: Look) -> None:
+    ran: list[int] = []
+
+    @app.task
+    async def note(n: int) -> None:
+        ran.append(n)
+
+    async with app.worker(**FAST):
+        await note.enqueue(0)
+        await eventually(lambda: ran == [0])
+        await app.pause("default")
+        for n in range(1, 4):
+            await note.enqueue(n)
+        await asyncio.sleep(0.5)
+        assert ran == [0]
+        began = time.monotonic()
+        await app.resume("default")
+        await eventually(lambda: ran == [0, 1, 2, 3])
+        assert time.monotonic() - began < 1.2
+        assert await asyncio.to_thread(app.pause_sync, "default")
+        assert await asyncio.to_thread(app.resume_sync, "default")
+
+
+async def test_what_runs_goes_on(app: App, look: Look) -> None:
+    @app.task
+    async def slow() -> int:
+        await asyncio.sleep(0.3)
+        return 1
+
+    async with app.worker(**FAST):
+        handle = await slow.enqueue()
+        await eventually(look.active)
+        await app.pause("default")
+        assert await handle.result(10) == 1

@@ -1,0 +1,31 @@
+"""Schedules on a cluster: the queues, the leader and the records are on different nodes."""
+
+from __future__ import annotations
+
+from tests.integration.support import eventually
+from tests.store.test_cluster import Nodes, nodes  # noqa: F401 - the cluster is a fixture
+from veredus import App
+from veredus.wire import keys
+
+
+async def test_schedules_fire_on_every_node(nodes: Nodes) -> None:  # noqa: F811
+    app = App(nodes.url)
+    queues = [nodes.queues(node, 1)[0] for node in range(3)]
+    entries = [app.schedule("@every 1s", app.call("t", queue=queue)) for queue in queues]
+    clients = [server.client() for server in nodes.servers]
+
+    def ticks(node: int) -> list[int]:
+        ids = [item.decode() for item in reversed(clients[node].lrange(keys.pending(queues[node]), 0, -1))]
+        return [int(task_id.rpartition(":")[2]) for task_id in ids]
+
+    def all_keys() -> set[bytes]:
+        return {key for client in clients for key in client.keys("*")}
+
+    async with app.scheduler():
+        await eventually(lambda: all(len(ticks(node)) >= 2 for node in range(3)))
+        assert keys.SCHEDULERS.encode() in all_keys()
+    for node in range(3):
+        found = ticks(node)
+        assert found == list(range(found[0], found[0] + len(found)))
+        assert keys.scheduler_history(entries[node].id).encode() in all_keys()
+    assert not [key for key in all_keys() if b"schedulers" in key or b"leader" in key]

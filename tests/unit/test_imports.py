@@ -1,0 +1,145 @@
+"""The import graph: who may import whom, one wall per foreign library, and a light front door."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import veredus
+
+ROOT = Path(veredus.__file__).parent
+HEIGHTS = {
+    "errors": 0, "clock": 0,
+    "model": 1,
+    "wire": 2, "lua": 2, "events": 2,
+    "store": 3, "link": 3,
+    "client": 4,
+    "worker": 5, "scheduler": 5, "inspector": 5, "gateway": 5, "peer": 5, "embedded": 5,
+    "app": 6, "dashboard": 6, "telemetry": 6, "testing": 6,
+    "cli": 7, "demo": 7, "__main__": 8, "__init__": 8,
+}  # fmt: skip
+WALLS = {
+    "hiredis": ("store",),
+    "google": ("wire",),
+    "msgspec": ("wire",),
+    "click": ("cli",),
+    "rich": ("cli", "demo"),
+    "subprocess": ("embedded", "demo"),
+    "redis": (),
+}
+FILES = sorted(path for path in ROOT.rglob("*.py"))
+
+
+def _room(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Dotted names of everything a file imports when it runs; what only type checkers see does not count."""
+    hidden: set[int] = set()
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            hidden |= {id(inner) for part in node.body for inner in ast.walk(part)}
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_only_from_below_and_through_the_walls(path: Path) -> None:
+    room = _room(path)
+    assert room in HEIGHTS, f"give {room} a height"
+    breaches = []
+    for name, line in _imports(path):
+        parts = name.split(".")
+        if parts[0] == "veredus" and len(parts) > 1:
+            other = parts[1] if parts[1] in HEIGHTS else "__version__"
+            if other not in (room, "__version__") and HEIGHTS[other] >= HEIGHTS[room]:
+                breaches.append(f"{line}: {room} ({HEIGHTS[room]}) imports {name} ({HEIGHTS[other]})")
+            elif other == "__version__" and HEIGHTS[room] < 7:
+                breaches.append(f"{line}: {room} imports {name} through the front door")
+        elif parts[0] in WALLS and room not in WALLS[parts[0]]:
+            breaches.append(f"{line}: {parts[0]} is only for {', '.join(WALLS[parts[0]]) or 'tests'}")
+        elif room == "model" and parts[0] not in sys.stdlib_module_names:
+            breaches.append(f"{line}: the model has nothing but the standard library, not {name}")
+        if room in ("model", "wire") and (parts[0] == "asyncio" or name.startswith("veredus.clock")):
+            breaches.append(f"{line}: {room} knows no {name}")
+    assert breaches == []
+
+
+def test_importing_the_package_loads_next_to_nothing() -> None:
+    heavy = "hiredis google.protobuf msgspec click rich asyncio ssl multiprocessing subprocess uvloop pydantic redis"
+    program = f"import sys, veredus; print([name for name in {heavy.split()!r} if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_every_public_name_resolves_and_the_list_is_this_one() -> None:
+    assert sorted(veredus.__all__) == NAMES
+    for name in veredus.__all__:
+        assert getattr(veredus, name).__name__ == name
+    assert set(NAMES) <= set(dir(veredus))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = veredus.no_such_name
+
+
+def test_every_file_says_what_it_is_for() -> None:
+    assert [path for path in FILES if not (ast.get_docstring(ast.parse(path.read_text())) or "").strip()] == []
+
+
+NAMES = [
+    "App",
+    "ArchiveFull",
+    "AuthError",
+    "Call",
+    "CancelOutcome",
+    "CommandRefused",
+    "ConfigError",
+    "ConnectionLost",
+    "Context",
+    "Depends",
+    "DuplicateTask",
+    "EmbeddedError",
+    "Entry",
+    "Handle",
+    "Inspector",
+    "Job",
+    "LeaseLost",
+    "NotReady",
+    "PayloadError",
+    "PayloadTooLarge",
+    "Progress",
+    "Query",
+    "QueueError",
+    "QueueNotEmpty",
+    "QueueNotFound",
+    "ResultGone",
+    "RevokeTask",
+    "SkipRetry",
+    "Status",
+    "StoreError",
+    "Task",
+    "TaskCancelled",
+    "TaskError",
+    "TaskFailed",
+    "TaskIdConflict",
+    "TaskNotFound",
+    "TaskTimeout",
+    "VeredusError",
+    "Worker",
+    "WorkerStopped",
+    "WrongState",
+    "current",
+    "exponential",
+]

@@ -1,0 +1,88 @@
+"""Small parts of the worker: the mux, complaints, and retry delays that misbehave."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from veredus import App, ConfigError
+from veredus.errors import ConnectionLost
+from veredus.model.job import Job
+from veredus.model.message import TaskMessage
+from veredus.worker import complaints
+from veredus.worker.attempt import retry_delay_ms
+from veredus.worker.complaints import Complaints
+from veredus.worker.mux import Mux
+
+MESSAGE = TaskMessage(type="t", id="1", queue="q", retry=5, retried=2)
+
+
+@pytest.mark.parametrize(
+    ("returned", "milliseconds"),
+    [(1.5, 1500), (0, 0), (-5, 0), (timedelta(seconds=2), 2000), (0.0001, 1), (0.1, 100), (1.1, 1100)],
+)
+def test_a_delay_is_rounded_up_to_milliseconds(returned: Any, milliseconds: int) -> None:
+    assert retry_delay_ms(lambda *args: returned, MESSAGE, ValueError(), Job(MESSAGE)) == milliseconds
+
+
+@pytest.mark.parametrize("returned", [None, "soon", float("nan"), float("inf"), object()])
+def test_a_delay_that_is_nonsense_gets_the_default(returned: Any) -> None:
+    assert 31_000 <= retry_delay_ms(lambda *args: returned, MESSAGE, ValueError(), Job(MESSAGE)) <= 118_000
+
+
+def test_the_mux_finds_by_name_then_by_the_longest_prefix() -> None:
+    app = App()
+    for pattern in ("a:*", "a:b:*", "a:b:c"):
+        app.handler(pattern)(_handler)
+    mux = Mux(app.tasks, app.patterns, ())
+    found = {name: mux.find(name) for name in ("a:b:c", "a:b:d", "a:x", "a:", "b")}
+    assert {name: task and task.name for name, task in found.items()} == {
+        "a:b:c": "a:b:c",
+        "a:b:d": "a:b:*",
+        "a:x": "a:*",
+        "a:": "a:*",
+        "b": None,
+    }
+
+
+async def _handler(job: Job) -> None: ...
+
+
+def test_a_middleware_must_be_callable() -> None:
+    with pytest.raises(ConfigError, match="middleware"):
+        Mux({}, {}, [5])  # type: ignore[list-item]
+
+
+def test_a_repeated_complaint_is_counted_not_repeated(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(complaints.time, "monotonic", lambda: now)
+    told = Complaints()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            told.say("a", "trouble")
+        told.say("b", "other trouble")
+        now += 3.1
+        told.say("a", "trouble")
+    assert [record.getMessage() for record in caplog.records] == [
+        "trouble",
+        "other trouble",
+        "trouble (99 more like this)",
+    ]
+
+
+def test_an_outage_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    told = Complaints()
+    with caplog.at_level(logging.WARNING):
+        told.recovered()
+        for _ in range(10):
+            told.error("x", "cannot y", ConnectionLost("gone"))
+        told.recovered()
+        told.recovered()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    assert "not available" in caplog.records[0].getMessage()
+    assert "available again" in caplog.records[1].getMessage()
