@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.support import Command
 from tests.support.servers import RealServer
 
 SHOP = """\
@@ -113,3 +114,12 @@ def send(shop: Shop) -> Callable[..., Any]:
 
     app = App(shop.server.url)
     return app.enqueue_sync
+
+
+@pytest.fixture
+def veredus(valkey_server: RealServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command in this process, as in a pipe, against an empty server."""
+    monkeypatch.setenv("VEREDUS_REDIS_URL", valkey_server.url)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    return Command(valkey_server, capsys)

@@ -206,14 +206,15 @@ async def test_all_groups_or_one_and_all_that_fit(q: Bench, inspector: Inspector
 
 @pytest.mark.parametrize("verb", ["run_all", "archive_all", "delete_all"])
 async def test_damaged_entries_are_dropped_and_stop_nothing(q: Bench, inspector: Inspector, verb: str) -> None:
-    await q.fill("retry", "a", "gone", "stub", "wrong", "elsewhere", "z")
+    await q.fill("retry", "a", "gone", "stub", "wrong", "elsewhere", "misnamed", "z")
     await q.client.delete(q.task("gone"), q.task("wrong"))
     await q.client.hdel(q.task("stub"), "msg")
     await q.client.set(q.task("wrong"), "x")
     await q.client.hset(q.task("elsewhere"), "state", "scheduled")
     await q.client.zadd(q.key("scheduled"), {"elsewhere": 5_000_000_000})
+    await q.client.hset(q.task("misnamed"), "state", "completed")
     result = await getattr(inspector, verb)("q", "retry")
-    assert (result.done, result.total) == (2, 6)
+    assert (result.done, result.total) == (3, 7)
     assert await q.scores("scheduled") == {"elsewhere": 5_000_000_000}
     assert not await q.client.exists(q.key("retry"), q.task("stub"))
     assert await q.client.get(q.task("wrong")) == b"x"

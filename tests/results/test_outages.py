@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,9 +34,9 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def shop(tmp_path: Path, server: RealServer) -> Iterator[Path]:
+def shop(tmp_path: Path, server: RealServer) -> Path:
     (tmp_path / "shop.py").write_text(SHOP)
-    yield tmp_path
+    return tmp_path
 
 
 def start(shop: Path, url: str) -> subprocess.Popen[bytes]:

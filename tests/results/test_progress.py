@@ -47,9 +47,7 @@ async def test_steps_arrive_in_order_and_the_last_one_always(app: App, look: Loo
     assert status.progress == steps[-1]
 
 
-async def test_a_hundred_reports_at_once_are_two_writes(
-    app: App, look: Look, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hundred_reports_at_once_are_two_writes(app: App, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
     real = Results.progress
 

@@ -278,9 +278,7 @@ async def test_a_broken_subscription_is_made_again_and_looked_after(app: App, lo
         assert await waiter == 5
 
 
-async def test_what_a_go_worker_ends_is_found_by_looking(
-    app: App, look: Look, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_go_worker_ends_is_found_by_looking(app: App, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "LOOK", 0.3)
     await look.push_like_go(go_message("go:task"))
     handle = app.handle("from-go")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,11 +17,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from veredus.app import App
 from veredus.errors import ConfigError
 from veredus.inspector.inspector import Inspector
 from veredus.model.duration import parse_duration
+from veredus.model.options import seconds
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,12 +83,18 @@ def show(
     for name, _ in columns:
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*[str(value(row)) for _, value in columns])
+        table.add_row(*[plain(str(value(row)).replace("\n", " ")) for _, value in columns])
     out.print(table)
 
 
+def plain(text: str) -> Text:
+    """Somebody else's text as it is: brackets are no markup, and no escape code gets through."""
+    return Text("".join(c if c.isprintable() or c == "\n" else " " for c in text))
+
+
 def echo_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
+    click.echo(text.encode("utf-8", "backslashreplace").decode())  # names that are no UTF-8, as \udc..
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> None:
@@ -93,7 +102,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
     out = console()
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in pairs:
-        table.add_row(f"[bold]{name}[/]", str(value))
+        table.add_row(Text(name, style="bold"), plain(str(value)))
     out.print(table)
 
 
@@ -101,7 +110,8 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr, so that what a command prints can still be piped."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    err = Console(stderr=True)
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         bar = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)
 
@@ -112,7 +122,11 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise ConfigError("--yes", "missing", f"--yes, since nobody can be asked here: {question}")
-    click.confirm(question, abort=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's would only note the first Ctrl-C
+    try:
+        click.confirm(question, abort=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def text_of(data: bytes, most: int = 80) -> str:
@@ -136,11 +150,14 @@ class Duration(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            return float(value)
+            number = float(value)
         except ValueError:
-            pass
+            try:
+                number = parse_duration(str(value)) / 1e9
+            except ValueError as exc:
+                self.fail(str(exc), param, ctx)
         try:
-            return parse_duration(str(value)) / 1e9
+            return seconds("duration", number)
         except ValueError as exc:
             self.fail(str(exc), param, ctx)
 

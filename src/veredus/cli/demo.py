@@ -7,7 +7,12 @@ import click
 
 @click.command()
 def demo() -> int:
-    """See it work, under a minute: thousands of tasks, exact delays, retries, a worker killed with -9."""
+    """See it work, under a minute: thousands of tasks, exact delays, retries, a worker killed with -9.
+
+    \b
+    Example:
+      veredus demo
+    """
     from veredus.demo.show import run_demo
 
     return run_demo()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from veredus.cli.common import confirm, console, echo_json, inspecting, json_option, progress_bar
+from veredus.cli.common import confirm, console, echo_json, inspecting, json_option, plain, progress_bar
 from veredus.inspector.inspector import Inspector
 
 _MARKS = {"ok": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "bad": "[red]bad[/] "}
@@ -31,14 +31,15 @@ async def doctor(inspector: Inspector, queue: str | None, repair: bool, yes: boo
             confirm(f"Mend {len(broken)} findings?", yes)
             with progress_bar("mending") as progress:
                 mended = await inspector.doctor.repair_all(queue, progress=progress)
-            console().print(f"mended {len(mended)}")
+            click.echo(f"mended {len(mended)}", err=as_json)
         findings = await inspector.doctor.diagnose(queue)
     if as_json:
         echo_json([finding.as_dict() for finding in findings])
     else:
         out = console()
         for finding in findings:
-            out.print(f"{_MARKS[finding.level]} {finding.text}" + (f" -> {finding.advice}" if finding.advice else ""))
+            text = finding.text + (f" -> {finding.advice}" if finding.advice else "")
+            out.print(_MARKS[finding.level], plain(text), soft_wrap=True)
         if not any(finding.repairable for finding in findings):
             out.print("every task is where it should be")
     return 1 if any(finding.level == "bad" for finding in findings) else 0

@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+        if args and not ctx.resilient_parsing and args[0] not in _COMMANDS and not args[0].startswith("-"):
             raise ConfigError("command", args[0], f"one of {', '.join(_COMMANDS)}", known=_COMMANDS)
         return super().resolve_command(ctx, args)
 
@@ -79,6 +79,9 @@ def main(argv: list[str] | None = None) -> Any:
         sys.exit(cli.main(args=argv, standalone_mode=False) or 0)
     except click.exceptions.Abort:
         fail("interrupted", 130)
+    except click.exceptions.NoArgsIsHelpError as exc:
+        exc.show()
+        sys.exit(2)
     except click.ClickException as exc:
         if isinstance(exc, click.UsageError) and exc.ctx is not None:
             fail(f"{exc.format_message()} (see: {exc.ctx.command_path} --help)", 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from veredus.cli.common import confirm, console, echo_json, facts, inspecting, json_option, progress_bar, show
+from veredus.errors import QueueNotEmpty
 from veredus.inspector.inspector import Inspector
 from veredus.model.info import QueueInfo
 
@@ -108,6 +109,9 @@ async def remove(inspector: Inspector, names: tuple[str, ...], force: bool, yes:
     for name in names:
         size = (await inspector.queue(name)).size
         confirm(f"Delete the queue {name!r} with {size:,} tasks?", yes)
-        with progress_bar(f"removing {name}") as progress:
-            await inspector.delete_queue(name, force=force, progress=progress)
+        try:
+            with progress_bar(f"removing {name}") as progress:
+                await inspector.delete_queue(name, force=force, progress=progress)
+        except QueueNotEmpty as exc:
+            raise QueueNotEmpty(name, exc.problem.replace("force=True", "--force")) from None
         click.echo(f"{name}: removed")

@@ -45,5 +45,6 @@ async def stats(inspector: Inspector, as_json: bool) -> None:
     ]
     show(queues, columns, as_json=False, empty="No queue yet. Enqueue a task, or try: veredus demo")
     out = console()
-    out.print("in all  " + ", ".join(f"{number:,} {state}" for state, number in total.items() if number) or "no tasks")
+    counts = ", ".join(f"{number:,} {state}" for state, number in total.items() if number)
+    out.print(f"in all  {counts or 'no tasks'}")
     out.print("server  " + ", ".join(f"{name} {info[name]}" for name in _REDIS if name in info))

@@ -26,7 +26,7 @@ from veredus.cli.common import (
     text_of,
     when,
 )
-from veredus.errors import ConfigError
+from veredus.errors import ArchiveFull, ConfigError, QueueError
 from veredus.inspector.inspector import Inspector
 from veredus.inspector.search import Query
 from veredus.model.info import TaskInfo
@@ -80,6 +80,8 @@ async def list_tasks(
     as_json: bool,
 ) -> None:
     """Tasks of one state: pending ones as they will run, others by time."""
+    if min(page, size) < 1:
+        raise ConfigError("--page" if page < 1 else "--size", min(page, size), "a number from 1 on")
     if task_type or payload_part or error:
         found = inspector.search(queue, state, type=task_type, payload=payload_part, error=error, group=group)
         rows = [task async for task in _take(found, size * (page - 1), size)]
@@ -94,7 +96,7 @@ async def list_tasks(
         columns.append(("due", lambda t: when(t.next_process_at)))
     if state in ("retry", "archived"):
         columns += [
-            ("last error", lambda t: t.last_error[:60]),
+            ("last error", lambda t: text_of(t.last_error.encode(), 60)),
             ("failed at", lambda t: when(t.last_failed_at)),
             ("retried", lambda t: f"{t.retried}/{t.max_retry}"),
         ]
@@ -219,7 +221,10 @@ async def archive(inspector: Inspector, /, drop_excess: bool, **given: Any) -> N
         await inspector.archive(given["queue"], task_id)
 
     async def everything(*args: Any, **kwargs: Any) -> Any:
-        return await inspector.archive_all(*args, drop_excess=drop_excess, **kwargs)
+        try:
+            return await inspector.archive_all(*args, drop_excess=drop_excess, **kwargs)
+        except ArchiveFull as exc:
+            raise QueueError(str(exc).replace("drop_excess=True", "--drop-excess")) from None
 
     await _apply(inspector, "archive", one, everything, given)
 
@@ -284,6 +289,8 @@ async def move(inspector: Inspector, queue: str, task_id: str, target: str) -> N
 @inspecting
 async def reschedule(inspector: Inspector, queue: str, task_id: str, at: datetime | None, delay: float | None) -> None:
     """Give a task another due time."""
+    if (at is None) == (delay is None):
+        raise ConfigError("--at", None if at is None else str(at), "either --at or --in")
     await inspector.reschedule(queue, task_id, at=at, delay=delay)
     click.echo(f"{task_id}: due {when((await inspector.task(queue, task_id)).next_process_at)}")
 

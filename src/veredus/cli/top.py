@@ -44,7 +44,7 @@ async def top(inspector: Inspector, refresh: float, once: bool) -> None:
 def _screen(queues: list[QueueInfo], servers: list[ServerInfo], before: dict[str, tuple[float, int]]) -> Group:
     table = Table(title="queues", title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in ("queue", *STATES, "latency", "per second", "failed today"):
-        table.add_column(name, justify="left" if name == "queue" else "right", min_width=8)
+        table.add_column(name, justify="left" if name == "queue" else "right", min_width=5)
     for queue in queues:
         numbers = [_number(getattr(queue, state), state) for state in STATES]
         rate = _rate(queue, before)

@@ -102,9 +102,7 @@ class Desk:
             kind = TaskCancelled if reason == CANCELED else TaskFailed
             raise kind(f"{name} was archived: {reason}", task_id=handle.id, error=reason)
         if end.state == results.CANCELLED:
-            raise TaskCancelled(f"{name} was cancelled and deleted", task_id=handle.id, error=CANCELED)
-        if end.state == results.DELETED:
-            raise TaskCancelled(f"{name} was deleted before it had ended", task_id=handle.id)
+            raise TaskCancelled(f"{name} was deleted before it had ended", task_id=handle.id, error=CANCELED)
         if end.state == results.EXPIRED:
             raise TaskFailed(f"{name} expired before it could begin", task_id=handle.id)
         raise ResultGone(f"{name} is gone, and with it whatever it returned")

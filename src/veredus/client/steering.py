@@ -46,7 +46,9 @@ class Steering:
 
     async def pause(self, queue: str) -> bool:
         """Hand out no more tasks of this queue, in Python and Go; what runs goes on. False if it was paused already."""
-        return await self._client().store.pauses.pause(queue)
+        from veredus.store.queues import Queues
+
+        return await Queues(self._client().store.redis).pause(queue)
 
     def pause_sync(self, queue: str) -> bool:
         """`pause` for synchronous code."""
@@ -54,7 +56,9 @@ class Steering:
 
     async def resume(self, queue: str) -> bool:
         """Hand out tasks again. False if it was not paused."""
-        return await self._client().store.pauses.resume(queue)
+        from veredus.store.queues import Queues
+
+        return await Queues(self._client().store.redis).resume(queue)
 
     def resume_sync(self, queue: str) -> bool:
         """`resume` for synchronous code."""

@@ -17,12 +17,11 @@ WRITE = load("result/write", keys="lease", args="task_prefix task_id owner resul
 GONE = "gone"
 DONE = "done"
 CANCELLED = "cancelled"
-DELETED = "deleted"
 EXPIRED = "expired"
 COMPLETED = "completed"
 ARCHIVED = "archived"
 PROGRESSED = "progress"
-ENDS = frozenset({GONE, DONE, CANCELLED, DELETED, EXPIRED, COMPLETED, ARCHIVED})
+ENDS = frozenset({GONE, DONE, CANCELLED, EXPIRED, COMPLETED, ARCHIVED})
 """States after which nothing more happens by itself; only the last two leave anything behind."""
 
 
@@ -81,7 +80,7 @@ def heard(data: bytes) -> tuple[str, Sight]:
         return key, Sight(PROGRESSED, progress=body)
     if state == COMPLETED:
         return key, Sight(COMPLETED, result=body[1:] if body else None, whole=bool(body))
-    return key, Sight(state, whole=state != ARCHIVED)
+    return key, Sight(state, whole=state in (DONE, CANCELLED, EXPIRED))
 
 
 def _sight(reply: Any) -> Sight:

@@ -9,7 +9,6 @@ from veredus.store.delays import Delays
 from veredus.store.groups import Groups
 from veredus.store.intake import Intake
 from veredus.store.leases import Leases
-from veredus.store.pauses import Pauses
 from veredus.store.presence import Presence
 from veredus.store.redis import Redis, single
 from veredus.store.results import Results
@@ -43,7 +42,6 @@ class Store:
         self.presence = Presence(redis)
         self.results = Results(redis)
         self.cancels = Cancels(redis)
-        self.pauses = Pauses(redis)
 
     async def queues(self) -> list[str]:
         """Every queue that was ever used."""

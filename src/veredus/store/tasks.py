@@ -9,7 +9,7 @@ from typing import Any
 
 from veredus.model.info import TaskInfo
 from veredus.store.connection import Argument
-from veredus.store.places import CONTAINERS, Part, text
+from veredus.store.places import CONTAINERS, Part, data, text
 from veredus.store.scripts import Script, load
 from veredus.wire import keys
 from veredus.wire.records import task_info
@@ -67,7 +67,7 @@ class Tasks(Part):
     archive_age = ARCHIVE_AGE
 
     async def info(self, queue: str, task_ids: Sequence[str]) -> list[TaskInfo | None]:
-        now, rows = await self.run_in(queue, INFO, [len(task_ids), *task_ids])
+        now, rows = await self.run_in(queue, INFO, [len(task_ids), *map(data, task_ids)])
         found: list[TaskInfo | None] = []
         for n, task_id in enumerate(task_ids):
             state, message, result, score, extra, owner, until = rows[7 * n : 7 * n + 7]
@@ -93,7 +93,16 @@ class Tasks(Part):
     ) -> Page:
         """Lists from the end from which tasks are taken, or from the other; sorted sets by ascending score, behind the
         first of these ids that is still there."""
-        args: list[Argument] = [state, group, int(newest_first), start, size, MAX_BYTES, len(behind), *behind]
+        args: list[Argument] = [
+            state,
+            group,
+            int(newest_first),
+            start,
+            size,
+            MAX_BYTES,
+            len(behind),
+            *map(data, behind),
+        ]
         now, total, start, rows = await self.run_in(queue, LIST, args)
         tasks = []
         for at in range(0, len(rows), 5):
@@ -122,7 +131,7 @@ class Tasks(Part):
         size: int = await self.redis.command("LLEN", key, key=key)
         if size <= LONG_LIST:
             return None
-        wanted, page = task_id.encode(), 5_000
+        wanted, page = data(task_id), 5_000
         for start in range(0, size, page):
             found = await self.redis.command("LRANGE", key, -start - page, -start - 1, key=key)
             if wanted in found:
@@ -150,7 +159,7 @@ class Tasks(Part):
             chunk = rows[start : start + CHUNK]
             given: list[Argument] = [*args, len(chunk)]
             for task_id, seen_at in chunk:
-                given += (task_id, "" if seen_at is None else seen_at)
+                given += (data(task_id), "" if seen_at is None else seen_at)
             codes += await self.run_in(queue, script, given)
         return codes
 

@@ -1,13 +1,13 @@
 -- owns: whether this owner still has this task, whose lease ends when the lease set says. The owner alone is not enough:
 -- a Go worker that took the task over never clears our fields, but it does write the lease; so the lease must also be
--- the one that we wrote. If so, it gives the fields read: [3] who waits for the task, [4] how it shall be cancelled.
-local function owns(key, owner, lease_end)
-  local fields = redis.pcall('HMGET', key, 'owner', 'until', 'waited', 'cancel')
+-- the one that we wrote. If so, it gives the fields read; [3] is the one asked for, or else who waits for the task.
+local function owns(key, owner, lease_end, field)
+  local fields = redis.pcall('HMGET', key, 'owner', 'until', field or 'waited')
   return lease_end and not fields.err and fields[1] == owner and fields[2] == lease_end and fields
 end
 
 -- holds: the same for one task whose lease was not looked up yet.
-local function holds(key, lease, id, owner) return owns(key, owner, redis.call('ZSCORE', lease, id)) end
+local function holds(key, lease, id, owner, field) return owns(key, owner, redis.call('ZSCORE', lease, id), field) end
 
 -- lease_ends: the lease scores of all tasks in ARGV, by position, in few calls.
 local function lease_ends(lease, first, width, count)

@@ -1,5 +1,5 @@
--- places: every container of one queue. All inspecting scripts get these keys first, in this order, and the queue's prefix
--- as their first argument.
+-- places: every container of one queue. All inspecting scripts get these keys first, in this order, and the queue's
+-- prefix as their first argument.
 local pending, active, lease, scheduled, retry, archived, completed, due, groups, aggregation_sets = unpack(KEYS)
 local queue_prefix = ARGV[1]
 local task_prefix, group_prefix = queue_prefix .. 't:', queue_prefix .. 'g:'
@@ -10,7 +10,9 @@ local function expect_places()
   expect(pending, 'list')
   expect(active, 'list')
   expect(groups, 'set')
-  for _, key in ipairs({ lease, scheduled, retry, archived, completed, due, aggregation_sets }) do expect(key, 'zset') end
+  for _, key in ipairs({ lease, scheduled, retry, archived, completed, due, aggregation_sets }) do
+    expect(key, 'zset')
+  end
 end
 
 -- score_in: the score of an id, or nil when it is not there (or the key is no sorted set).

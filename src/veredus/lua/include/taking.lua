@@ -17,9 +17,10 @@ local function look(id)
   }
 end
 
--- leave_pending: take tasks out of the list. A search through a long list would hold up everybody, so the caller may say where
--- it saw each, counted from the tail (0 is the next to run): since then, tasks can only have moved towards the tail, all by
--- the same number. The places are marked first, then one pass from the nearer end removes the marks.
+-- leave_pending: take tasks out of the list. A search through a long list would hold up everybody, so the caller may
+-- say where it saw each, counted from the tail (0 is the next to run): since then, tasks can only have moved towards
+-- the tail, all by the same number. The places are marked first, then one pass from the nearer end removes the
+-- marks.
 local MARK = '\0taken'
 local function leave_pending(tasks)
   local size = redis.call('LLEN', pending)
@@ -53,8 +54,9 @@ local function leave_pending(tasks)
   if marked > 0 then redis.call('LREM', pending, from_tail <= from_head and -marked or marked, MARK) end
 end
 
--- take: take the tasks named in ARGV out of their containers. `refuse` says by its state why one must stay (a code), or nil.
--- Returns a code per task and those taken. Codes of its own: 1 taken, 0 no such task, -3 it is not where its state says.
+-- take: take the tasks named in ARGV out of their containers. `refuse` says by its state why one must stay (a code),
+-- or nil. Returns a code per task and those taken. Codes of its own: 1 taken, 0 no such task, -3 it is not where its
+-- state says.
 local function take(first, count, refuse)
   local codes, found, listed, seen = {}, {}, {}, {}
   for i = 1, count do
@@ -85,8 +87,20 @@ local function take(first, count, refuse)
   return codes, taken
 end
 
--- take_first: take up to `limit` tasks from the end of a container that comes first: the next to run, the soonest due, the
--- oldest. Ids without a task are dropped on the way. Returns the tasks and the number of ids that left the container.
+-- is_elsewhere: whether a task is where its state says, so that an entry in another container was only a second one. Not
+-- asked of pending, which would have to be searched: a second entry there does no harm, dequeue drops it.
+local function is_elsewhere(task)
+  if task.state == 'active' then
+    return score_in(lease, task.id) or redis.call('LPOS', active, task.id)
+  elseif task.state == 'aggregating' then
+    return true -- in its group, or in a set in flight
+  end
+  return SETS[task.state] and score_in(SETS[task.state], task.id)
+end
+
+-- take_first: take up to `limit` tasks from the end of a container that comes first: the next to run, the soonest
+-- due, the oldest. Ids without a task are dropped on the way. Returns the tasks and the number of ids that left the
+-- container.
 local function take_first(state, group, limit)
   local source = state == 'pending' and pending or state == 'aggregating' and group_prefix .. group or SETS[state]
   local ids = {}
@@ -103,12 +117,13 @@ local function take_first(state, group, limit)
   for _, id in ipairs(ids) do
     local task = not seen[id] and look(id)
     seen[id] = true
-    if task and task.state == state and redis.call('HEXISTS', task.key, 'msg') == 1 then
-      tasks[#tasks + 1] = task
-    elseif task and task.state ~= 'wrongtype' and redis.call('HEXISTS', task.key, 'msg') == 0 then
-      redis.call('DEL', task.key)
+    if task and task.state ~= 'wrongtype' then
+      if redis.call('HEXISTS', task.key, 'msg') == 0 then
+        redis.call('DEL', task.key)
+      elseif task.state == state or not is_elsewhere(task) then
+        tasks[#tasks + 1] = task
+      end
     end
-    -- A task whose state says another place keeps that place: here was only a second entry of its id.
   end
   if state == 'scheduled' or state == 'retry' then in_chunks('ZREM', due, ids) end
   return tasks, #ids

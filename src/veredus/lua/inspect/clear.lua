@@ -1,4 +1,4 @@
--- clear: delete keys of a queue that has no tasks left, all but its pause; the last call takes that too, and the queue's name.
+-- clear: delete keys of a queue that has no tasks left; the last call also takes its pause and its name.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets paused [queues]
 -- ARGV  queue_prefix queue last count {key}* [now_ms]
 -- RETURNS  1 cleared, 0 somebody has enqueued tasks meanwhile: nothing was deleted

@@ -1,7 +1,8 @@
 -- edit: replace the message of a waiting task if it is still the one that was read, and move its unique lock with it.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix task_id old_message new_message new_lock [now_ms]
--- RETURNS  1 replaced, 0 no such task, -1 its state does not allow it, -2 another task holds the new lock, -5 it changed meanwhile
+-- RETURNS  1 replaced, 0 no such task, -1 its state does not allow it, -2 another task holds the new lock, -5 it
+--   changed meanwhile
 -- include: clock checks hold places locks taking
 local id, old, new, new_lock = unpack(ARGV, 2, 5)
 local task = look(id)

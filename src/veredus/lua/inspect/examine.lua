@@ -1,8 +1,8 @@
 -- examine: where tasks are, as far as that can be told quickly: all sorted sets, but not the lists.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix with_messages max_bytes count {task_id}* [now_ms]
--- RETURNS  {state (empty: no hash, !: no hash but another type), 1 if it has a message, the message, sets that have it joined by
---   commas, 1 if it is leased, ...} for as many of the tasks as fit into max_bytes
+-- RETURNS  {state (empty: no hash, !: no hash but another type), 1 if it has a message, the message, sets that have
+--   it joined by commas, 1 if it is leased, ...} for as many of the tasks as fit into max_bytes
 -- include: clock checks places
 local with_messages, max_bytes, count = ARGV[2] == '1', tonumber(ARGV[3]), tonumber(ARGV[4])
 local rows, bytes = {}, 0

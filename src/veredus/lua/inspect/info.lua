@@ -1,7 +1,8 @@
 -- info: everything that is known of some tasks.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix count {task_id}* [now_ms]
--- RETURNS  {now_ms, {state (empty: no such task), message, result, score in its container, due ms or lease end, owner, until, ...}}
+-- RETURNS  {now_ms, {state (empty: no such task), message, result, score in its container, due ms or lease end,
+--   owner, until, ...}}
 -- include: clock checks places
 local count = tonumber(ARGV[2])
 local now = clock(ARGV[3 + count])

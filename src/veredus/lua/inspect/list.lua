@@ -1,11 +1,12 @@
 -- list: one page of a container, with what is known of each task.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix state group newest_first start size max_bytes count {anchor}* [now_ms]
--- RETURNS  {now_ms, size of the container, start, {id, score or place from the tail, message, result, due ms or lease end, ...}}
+-- RETURNS  {now_ms, size of the container, start, {id, score or place from the tail, message, result, due ms or lease
+--   end, ...}}
 -- include: clock checks places
--- Lists are read from the tail (the next to run first) or from the head; sorted sets by ascending score. A page ends early when
--- its messages have more than max_bytes; its length tells where the next one starts. In a sorted set the page starts behind the first
--- of the anchors that is still there: ranks shift while others take tasks.
+-- Lists are read from the tail (the next to run first) or from the head; sorted sets by ascending score. A page ends
+-- early when its messages have more than max_bytes; its length tells where the next one starts. In a sorted set the
+-- page starts behind the first of the anchors that is still there: ranks shift while others take tasks.
 local state, group, newest_first = ARGV[2], ARGV[3], ARGV[4] == '1'
 local start, size, max_bytes = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local anchors = tonumber(ARGV[8])

@@ -3,8 +3,8 @@
 -- ARGV  queue_prefix task_id group apply [now_ms]
 -- RETURNS  {kind, detail, ...} of every breach found (and mended); nothing when all is well
 -- include: clock checks hold places
--- `group`: a group in which the id was seen, besides the one that its hash names. No message is ever deleted here: a task that
--- is nowhere goes where its state says, or to pending; of two places the one that its state says stays.
+-- `group`: a group in which the id was seen, besides the one that its hash names. No message is ever deleted here: a
+-- task that is nowhere goes where its state says, or to pending; of two places the one that its state says stays.
 local id, seen_group, apply = ARGV[2], ARGV[3], ARGV[4] == '1'
 local now, _, nanoseconds = clock(ARGV[5])
 local seconds = whole(math.floor(now / 1000))
@@ -87,7 +87,8 @@ if fields.err or redis.call('HEXISTS', key, 'msg') == 0 then
   return breaches
 end
 
--- Which place stays: what the state says (a set in flight before its group); else the one from which it will run soonest.
+-- Which place stays: what the state says (a set in flight before its group); else the one from which it will run
+-- soonest.
 local home
 for _, it in ipairs(places) do
   if it.state == state and (not home or it.staged) then home = it end

@@ -1,8 +1,8 @@
 -- move: bring a task that nobody runs into another queue, in one step; it keeps its state, its due time and its fields.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets target_pending target_scheduled target_retry target_archived target_completed target_due target_groups queues
 -- ARGV  queue_prefix task_id seen_at old_message new_message new_lock target target_prefix channel [now_ms]
--- RETURNS  1 moved, 0 no such task, -1 it is running, -2 another task of the target queue holds the lock, -3 it is not where its
---   state says, -5 it changed meanwhile, -6 the target queue has a task with this id
+-- RETURNS  1 moved, 0 no such task, -1 it is running, -2 another task of the target queue holds the lock, -3 it is
+--   not where its state says, -5 it changed meanwhile, -6 the target queue has a task with this id
 -- include: clock checks hold wakeup places locks taking
 -- For servers that hold both queues; in a cluster, park, surrender and unpark do the same in three steps.
 local id, _, old, new, new_lock, target, target_prefix, channel = unpack(ARGV, 2, 9)

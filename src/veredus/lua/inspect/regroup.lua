@@ -1,11 +1,12 @@
--- regroup: give the members of a sorted set under the groups' prefix back to the groups that they name, and list those groups.
+-- regroup: give the members of a set under the groups' prefix back to the groups that they name, and list those.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix set_key group stale_before limit apply [now_ms]
--- RETURNS  {members moved or dropped, members left, 1 or more if the lists of groups and of sets were changed}; without apply the
---   last says whether there is anything to do
+-- RETURNS  {members moved or dropped, members left, 1 or more if the lists of groups and of sets were changed};
+--   without apply the last says whether there is anything to do
 -- include: clock checks places
--- A set in flight that is not stale yet, or a group that is listed, is left alone. An empty set_key only asks whether `group`
--- is rightly listed. The members themselves know their group: a key alone does not tell a group from a set.
+-- A set in flight that is not stale yet, or a group that is listed, is left alone. An empty set_key only asks
+-- whether `group` is rightly listed. The members themselves know their group: a key alone does not tell a group from
+-- a set.
 local set, group, stale_before, limit, apply = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 expect(groups, 'set')
 expect(aggregation_sets, 'zset')

@@ -1,8 +1,9 @@
--- reschedule: make tasks due at another time, to the millisecond. One that waits for a retry still does, any other is scheduled.
+-- reschedule: make tasks due at another time, to the millisecond.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix channel due_at count {task_id seen_at}* [now_ms]
 -- RETURNS  one code per task: 1 rescheduled, 0 no such task, -1 it is running, -3 it is not where its state says
 -- include: clock checks chunks hold wakeup places locks taking
+-- One that waits for a retry still does; any other is scheduled.
 local channel, count = ARGV[2], tonumber(ARGV[4])
 local now, now_up = clock(ARGV[5 + count * 2])
 local at = instant(ARGV[3], now_up)

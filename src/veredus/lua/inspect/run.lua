@@ -1,8 +1,8 @@
 -- run: make tasks pending now, at the back of the line or at its front.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix front count {task_id seen_at}* [now_ms]
--- RETURNS  one code per task: 1 pending now, 0 no such task, -1 it is running, -2 it is pending already (front moves it), -3 it is
---   not where its state says
+-- RETURNS  one code per task: 1 pending now, 0 no such task, -1 it is running, -2 it is pending already (front moves
+--   it), -3 it is not where its state says
 -- include: clock checks chunks hold trim tell places locks taking putting
 -- `seen_at`: where in pending the caller saw it, counted from the tail; empty if unknown.
 local front, count = ARGV[2] == '1', tonumber(ARGV[3])

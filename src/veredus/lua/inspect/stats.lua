@@ -1,9 +1,9 @@
 -- stats: how many tasks a queue has in each state, and its counters.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets paused processed failed
 -- ARGV  queue_prefix max_groups [now_ms]
--- RETURNS  {now as unix ns, pending, active, scheduled, retry, archived, completed, processed today, failed today, processed in all,
---   failed in all, paused, pending_since of the next task (empty if unknown), groups, aggregating (-1: more groups than
---   max_groups, count them page by page)}
+-- RETURNS  {now as unix ns, pending, active, scheduled, retry, archived, completed, processed today, failed today,
+--   processed in all, failed in all, paused, pending_since of the next task (empty if unknown), groups, aggregating
+--   (-1: more groups than max_groups, count them page by page)}
 -- include: clock checks counters places
 local paused, processed, failed = KEYS[11], KEYS[12], KEYS[13]
 local now, _, nanoseconds = clock(ARGV[3])

@@ -1,4 +1,4 @@
--- unpark: let a copy out of the archive into the state that the original had; or drop it, if the original went its own way.
+-- unpark: let a copy out of the archive into the state that the original had, or drop it.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix channel task_id source keep lock lock_ms [now_ms]
 -- RETURNS  1 let out (or dropped), 0 there is no such copy

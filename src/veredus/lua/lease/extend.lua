@@ -13,14 +13,14 @@ local lost, cancels = {}, {}
 for i = 1, count do
   local id, owner, lease_ms = unpack(ARGV, i * 3, i * 3 + 2)
   local key = task_prefix .. id
-  local held = owns(key, owner, ends[i])
+  local held = owns(key, owner, ends[i], 'cancel')
   if held then
     local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
     redis.call('ZADD', lease, lease_end, id)
     redis.call('HSET', key, 'until', lease_end)
-    if held[4] then
+    if held[3] then
       cancels[#cancels + 1] = i
-      cancels[#cancels + 1] = held[4]
+      cancels[#cancels + 1] = held[3]
     end
   else
     lost[#lost + 1] = i

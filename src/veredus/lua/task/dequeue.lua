@@ -17,11 +17,11 @@ if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
   for i = #running, 1, -1 do -- the first taken stands last
     local id = running[i]
     local key = task_prefix .. id
-    local held = holds(key, lease, id, owner)
+    local held = holds(key, lease, id, owner, 'cancel')
     if held then
-      if held[4] then
+      if held[3] then
         cancels[#cancels + 1] = id
-        cancels[#cancels + 1] = held[4]
+        cancels[#cancels + 1] = held[3]
       end
       redis.call('ZADD', lease, lease_end, id)
       redis.call('HSET', key, 'until', lease_end)
@@ -56,7 +56,7 @@ for round = 1, 10 do
   for i = #tail, 1, -1 do
     local id = tail[i]
     local key = task_prefix .. id
-    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'unique_key', 'cancel')
+    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'cancel')
     local reason
     if fields.err then
       reason = 'wrongtype'
@@ -67,7 +67,7 @@ for round = 1, 10 do
       reason = 'duplicate'
     elseif fields[3] and tonumber(fields[3]) <= now then
       reason = 'expired'
-      expired[#expired + 1] = { id, key, fields[4] }
+      expired[#expired + 1] = { id, key }
     end
     seen[id] = true
     if reason then
@@ -79,9 +79,9 @@ for round = 1, 10 do
       leases[#leases + 1] = id
       rows[#rows + 1] = id
       rows[#rows + 1] = fields[1]
-      if fields[5] then
+      if fields[4] then
         cancels[#cancels + 1] = id
-        cancels[#cancels + 1] = fields[5]
+        cancels[#cancels + 1] = fields[4]
       end
     end
   end
@@ -101,10 +101,10 @@ if taken > 0 then
     redis.call('HDEL', key, 'pending_since')
   end
   for _, row in ipairs(expired) do
-    release(row[3], row[1])
-    local waited = redis.call('HGET', row[2], 'waited')
+    local left = redis.call('HMGET', row[2], 'unique_key', 'waited')
+    release(left[1], row[1])
     redis.call('DEL', row[2])
-    tell(waited, 'expired', row[2])
+    tell(left[2], 'expired', row[2])
   end
   delete_all(stubs)
 end

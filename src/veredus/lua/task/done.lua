@@ -17,7 +17,10 @@ for i = 1, count do
   if held then
     seen[id] = true
     release(lock, id)
-    if held[3] then waited[#waited + 1] = { held[3], held[4] == 'delete' and 'cancelled' or 'done', key } end
+    if held[3] then
+      local verb = redis.call('HGET', key, 'cancel') == 'delete' and 'cancelled' or 'done'
+      waited[#waited + 1] = { held[3], verb, key }
+    end
     ids[#ids + 1] = id
     keys[#keys + 1] = key
   else

@@ -16,10 +16,10 @@ local lost, failures = {}, 0
 for i = 1, count do
   local id, owner, message, delay, is_failure = unpack(ARGV, i * 5 - 1, i * 5 + 3)
   local key = task_prefix .. id
-  local held = holds(key, lease, id, owner)
+  local held = holds(key, lease, id, owner, 'cancel')
   if held then
     -- Asked meanwhile to end otherwise: due at once, and whoever dequeues it ends it as asked.
-    local marked = held[4] and held[4] ~= 'retry'
+    local marked = held[3] and held[3] ~= 'retry'
     local at = now_up + (marked and 0 or tonumber(delay))
     redis.call('LREM', active, -1, id)
     redis.call('ZREM', lease, id)
@@ -27,7 +27,7 @@ for i = 1, count do
     redis.call('ZADD', due, whole(at), id)
     redis.call('HSET', key, 'msg', message, 'state', 'retry')
     redis.call('HDEL', key, 'owner', 'until')
-    if held[4] and not marked then redis.call('HDEL', key, 'cancel') end
+    if held[3] and not marked then redis.call('HDEL', key, 'cancel') end
     if is_failure == '1' then failures = failures + 1 end
     if not first_new or at < first_new then first_new = at end
   else

@@ -1,0 +1,233 @@
+"""The commands that look: tables as plain text in a pipe, JSON as the inspector's own fields, and empty states."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from tests.cli.support import Command, fill, lasting
+from tests.inspector.support import load_dump
+from tests.support import golden
+from veredus import App
+from veredus.cli.common import STATES
+from veredus.inspector.inspector import Inspector
+
+NOT_PLAIN = re.compile(r"[\x1b\x07\u2500-\u259f]")
+Ask = Callable[[Inspector], Coroutine[Any, Any, Any]]
+
+
+async def _dicts(rows: Coroutine[Any, Any, Any]) -> list[Any]:
+    return [row.as_dict() for row in await rows]
+
+
+async def _one(row: Coroutine[Any, Any, Any]) -> Any:
+    return (await row).as_dict()
+
+
+async def _searched(inspector: Inspector) -> list[Any]:
+    return [task.as_dict() async for task in inspector.search("mail", "scheduled", type="sms:*")]
+
+
+SAME: list[tuple[str, Ask, str]] = [
+    ("queue list", lambda i: _dicts(i.stats()), "mail"),
+    ("queue history mail --days 3", lambda i: _dicts(i.history("mail", 3)), "66.7%"),
+    ("task inspect -q mail -i later", lambda i: _one(i.task("mail", "later")), "2040-01-01T00:00:00Z"),
+    ("task inspect -q mail -i [b]odd", lambda i: _one(i.task("mail", "[b]odd")), "email:[bold]x[/bold]"),
+    ("task inspect -q mail -i failed", lambda i: _one(i.task("mail", "failed")), "timeout of [host] 1"),
+    ("task inspect -q mail -i done", lambda i: _one(i.task("mail", "done")), "42"),
+    ("task list -q mail -s pending", lambda i: _dicts(i.tasks("mail", "pending")), "[b]odd"),
+    (
+        "task list -q mail -s pending --page 2 --size 1",
+        lambda i: _dicts(i.tasks("mail", "pending", page=2, size=1)),
+        "",
+    ),
+    ("task list -q mail -s scheduled", lambda i: _dicts(i.tasks("mail", "scheduled")), "later-sms"),
+    ("task list -q mail -s scheduled --type sms:*", _searched, "later-sms"),
+    ("task list -q mail -s retry", lambda i: _dicts(i.tasks("mail", "retry")), "timeout of [host] 1 second line"),
+    ("task list -q mail -s archived --error TIMEOUT", lambda i: _dicts(i.tasks("mail", "archived")), "0/0"),
+    ("task list -q mail -s completed", lambda i: _dicts(i.tasks("mail", "completed")), "42"),
+    (
+        "task list -q mail -s aggregating -g digest",
+        lambda i: _dicts(i.tasks("mail", "aggregating", group="digest")),
+        "member",
+    ),
+    ("group list -q mail", lambda i: _dicts(i.groups("mail")), "digest"),
+    ("queue inspect mail other", lambda i: _both(i), "processed_total"),
+]
+
+
+async def _both(inspector: Inspector) -> list[Any]:
+    return [(await inspector.queue(name, memory=True)).as_dict() for name in ("mail", "other")]
+
+
+def test_json_is_what_the_inspector_says_and_tables_are_plain(veredus: Command) -> None:
+    fill(veredus.url)
+    for line, ask, text in SAME:
+        expected = lasting(veredus.look(ask))
+        assert expected, line
+        assert lasting(veredus.do(f"{line} --json").json) == expected, line
+        shown = veredus.do(line)
+        assert (shown.code, shown.err) == (0, ""), line
+        assert text in shown.out, line
+        assert not NOT_PLAIN.search(shown.out), line
+
+
+def test_stats(veredus: Command) -> None:
+    fill(veredus.url)
+    found = veredus("stats", "--json").json
+    assert lasting(found["queues"]) == lasting(veredus.look(lambda i: _dicts(i.stats())))
+    aggregate = dict.fromkeys(STATES, 1) | {"active": 0, "pending": 3, "scheduled": 2, "processed": 3, "failed": 2}
+    assert found["aggregate"] == aggregate
+    assert found["redis"]["redis_version"]
+    shown = veredus("stats")
+    assert re.search(r"^mail +0 +2 +1 +2 +1 +1 +1 .* 3 +2 *$", shown.out, re.MULTILINE)
+    assert "in all  3 pending, 1 aggregating, 2 scheduled, 1 retry, 1 archived, 1 completed, 3 processed" in shown.out
+    assert "redis_version" in shown.out
+    veredus("queue", "pause", "other")
+    assert "other (paused)" in veredus("stats").out
+    assert not NOT_PLAIN.search(shown.out)
+
+
+def test_a_search_has_pages(veredus: Command) -> None:
+    app = App(veredus.url)
+    app.enqueue_many_sync(app.call("n", n, queue="mail", task_id=f"t{n}") for n in range(10))
+    words = ("task", "list", "-q", "mail", "-s", "pending", "--type", "n", "--json", "--size", "4")
+    pages = [[task["id"] for task in veredus(*words, "--page", str(page)).json] for page in (1, 2, 3, 4)]
+    assert [len(page) for page in pages] == [4, 4, 2, 0]
+    assert len({task_id for page in pages for task_id in page}) == 10
+    payload = veredus(*words, "--payload", "7").json
+    assert [task["id"] for task in payload] == ["t7"]
+
+
+@pytest.mark.parametrize("name", ["archived", "retry", "scheduled", "completed", "pending-variants", "headers"])
+def test_json_is_what_gos_inspector_says(veredus: Command, name: str) -> None:
+    scenario = golden.load(name)
+
+    async def load() -> None:
+        async with redis.asyncio.Redis(unix_socket_path=veredus.url.removeprefix("unix://")) as client:
+            await load_dump(client, scenario["redis"])
+
+    asyncio.run(load())
+    compared = 0
+    for queue, seen in scenario["go_inspector"]["by_queue"].items():
+        for state, tasks in seen["tasks"].items():
+            shown = veredus("task", "list", "-q", queue, "-s", state, "--size", "1000", "--json").json
+            assert lasting(shown) == lasting(tasks)
+            compared += len(tasks)
+        (info,) = veredus("queue", "inspect", queue, "--json").json
+        assert set(info) == set(seen["info"])
+        assert info["size"] == seen["info"]["size"]
+    assert compared
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("stats", "No queue yet. Enqueue a task, or try: veredus demo"),
+        ("stats", "in all  no tasks"),
+        ("queue list", "No queue yet"),
+        ("task leases", "No task is running"),
+        ("server list", "No worker is running. Start one: veredus worker"),
+        ("cron list", "No scheduler is running"),
+        ("cron history nothing", "It has not fired yet"),
+        ("top --once", "no worker is running"),
+    ],
+)
+def test_an_empty_server(veredus: Command, line: str, text: str) -> None:
+    shown = veredus.do(line)
+    assert (shown.code, shown.err) == (0, "")
+    assert text in shown.out
+    assert veredus.everything() == {}
+    if line.split()[0] not in ("stats", "top"):
+        assert veredus.do(f"{line} --json").json == []
+
+
+def test_an_empty_queue(veredus: Command) -> None:
+    fill(veredus.url)
+    for state in ("active", "scheduled", "retry", "archived", "completed"):
+        assert veredus("task", "list", "-q", "other", "-s", state).out == f"No {state} task here in queue 'other'.\n"
+        assert veredus("task", "list", "-q", "other", "-s", state, "--json").json == []
+    assert veredus("group", "list", "-q", "other").out == "No group has waiting tasks in queue 'other'.\n"
+
+
+async def test_workers_leases_and_schedules(veredus: Command) -> None:
+    app = App(veredus.url)
+    started = asyncio.Event()
+
+    @app.task(name="slow", queue="mail")
+    async def slow() -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    app.schedule("@every 1s", app.call("tick", {"a": "[b]"}, queue="other"))
+
+    async def run(line: str) -> Any:
+        return await asyncio.to_thread(veredus.do, line)
+
+    async def equal(line: str, found: Any) -> Any:
+        shown = (await run(f"{line} --json")).json
+        assert shown
+        assert lasting(shown) == lasting([row.as_dict() for row in found])
+        return shown
+
+    async with app, app.worker(queues=["mail", "other"], concurrency=3, shutdown_timeout=0.1):
+        handle = await slow.using(task_id="running").enqueue()
+        await asyncio.wait_for(started.wait(), 10)
+        inspector = app.inspector()
+        for _ in range(500):
+            servers, entries = await inspector.servers(), await inspector.scheduler_entries()
+            if servers and servers[0].active_workers and entries and await inspector.scheduler_events(entries[0].id):
+                break
+            await asyncio.sleep(0.01)
+        (lease,) = await equal("task leases", await inspector.leases())
+        assert (lease["task_id"], lease["ours"]) == ("running", True)
+        assert re.search(r"mail +running +slow +\d+ s ", (await run("task leases -q mail")).out)
+        assert (await run("task leases -q other")).out == "No task is running.\n"
+        (server,) = (await run("server list --json")).json
+        assert [one["task_id"] for one in server["active_workers"]] == ["running"]
+        assert (server["id"], server["queues"]) == (servers[0].id, {"mail": 1, "other": 1})
+        for line in ("server list", "top --once"):
+            assert re.search(r"active +1/3 +mail=1, other=1", (await run(line)).out)
+        (entry,) = (await run("cron list --json")).json
+        assert (entry["id"], entry["spec"], entry["task_type"]) == (entries[0].id, "@every 1s", "tick")
+        shown = (await run("cron list")).out
+        assert '{"a":"[b]"}' in shown
+        assert entry["id"] in shown
+        events = (await run(f"cron history {entry['id']} --json --size 1000")).json
+        assert events[-1] == (await inspector.scheduler_events(entry["id"], size=1000))[-1].as_dict()
+        assert events[0]["task_id"] in (await run(f"cron history {entry['id']}")).out
+        refused = await run(f"cron history {entry['id']} --page 0")
+        refused.refused(2, "page")
+        told = await run("task cancel running nobody")
+        assert told.out == "running: told 1 worker process\nnobody: told 1 worker process\n"
+        for _ in range(500):
+            if (await inspector.task("mail", handle.id)).state != "active":
+                break
+            await asyncio.sleep(0.01)
+        assert (await inspector.task("mail", handle.id)).state != "active"
+
+
+def test_top_once(veredus: Command) -> None:
+    fill(veredus.url)
+    veredus("queue", "pause", "other")
+    shown = veredus("top", "--once")
+    assert shown.code == 0
+    assert re.search(r"^mail +0 +2 +1 +2 +1 +1 +1 +\S+ ms +2$", shown.out, re.MULTILINE), shown.out
+    assert "other (paused)" in shown.out
+    assert not NOT_PLAIN.search(shown.out)
+
+
+def test_names_that_are_no_text(veredus: Command) -> None:
+    """Ids of damaged tasks may be any bytes: they are shown, not stumbled over."""
+    veredus("task", "enqueue", "-t", "a", "-l", "1", "--id", "sound")
+    veredus.redis.rpush("asynq:{default}:pending", b"\xff\x1b[31m")
+    found = veredus("doctor", "--json")
+    assert '"task_id": "\\udcff\\u001b[31m"' in found.out
+    shown = veredus("doctor")
+    assert "dangling" not in shown.err
+    assert not NOT_PLAIN.search(shown.out)
