@@ -55,7 +55,7 @@ async def test_before_it_runs(app: App, look: Look, place: str, then: str) -> No
             await look.ends(handle.id, "retry")
     counters = await look.counters()
     waiter = asyncio.create_task(handle.result(10))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: look.client.hexists(look.task(handle.id), "waited"))
     assert await handle.cancel(then) is CancelOutcome.CANCELLED
     with pytest.raises(TaskCancelled):
         await waiter

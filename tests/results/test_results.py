@@ -147,11 +147,13 @@ async def test_a_failed_task_raises_with_its_last_error(app: App, look: Look, er
 async def test_a_revoked_task_returns_none(app: App, look: Look) -> None:
     @app.task
     async def revoked() -> int:
-        await asyncio.sleep(0.2)
         raise RevokeTask
 
+    handle = await revoked.enqueue()
+    waiter = asyncio.create_task(handle.result(10))
+    await eventually(lambda: _is_waited_for(look, handle))
     async with app.worker(**FAST):
-        assert await (await revoked.enqueue()).result(10) is None
+        assert await waiter is None
 
 
 async def test_a_task_that_expires_unrun_has_failed(app: App, look: Look) -> None:
@@ -160,7 +162,8 @@ async def test_a_task_that_expires_unrun_has_failed(app: App, look: Look) -> Non
 
     handle = await stale.using(expires=0.2).enqueue()
     waiter = asyncio.create_task(handle.result(10))
-    await asyncio.sleep(0.4)
+    await eventually(lambda: _is_waited_for(look, handle))
+    await asyncio.sleep(0.3)  # until it has expired
     async with app.worker(**FAST):
         with pytest.raises(TaskFailed, match="expired"):
             await waiter
