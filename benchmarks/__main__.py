@@ -38,8 +38,8 @@ async def measure(server: BenchServer, report: Report, console: Console, *, quic
             report.add("enqueue", name, rate, "/s", f"{rate / ping:.1f} x PING", f">= {aim} x PING")
         rate = await asyncio.to_thread(enqueue.synchronously, many // 10)
         report.add("enqueue", "enqueue_sync", rate, "/s", f"{rate / ping:.1f} x PING")
-        await _measure_drain(server, report, console, ping, many, quick=quick)
         await _measure_latency(server, report, console)
+        await _measure_drain(server, report, console, ping, many, quick=quick)
         await _measure_scale(server, report, console, quick=quick)
     report.add("weight", "import veredus", _import_ms(), "ms", "", "<= 150")
 

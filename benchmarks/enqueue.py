@@ -44,6 +44,6 @@ def synchronously(count: int) -> float:
 
 
 async def fill(server: BenchServer, count: int) -> None:
-    server.client.flushall(asynchronous=False)
+    server.flush()
     for first in range(0, count, 50_000):
         await app.enqueue_many(noop.call(PAYLOAD) for _ in range(min(50_000, count - first)))

@@ -52,7 +52,7 @@ async def lateness(server: BenchServer, count: int = 200) -> list[float]:
 
 
 async def _stamps(server: BenchServer, count: int, send: object, pause: float) -> list[float]:
-    server.client.flushall()
+    server.flush()
     with tempfile.TemporaryDirectory(prefix="vb-") as folder:
         path = Path(folder) / "stamps"
         path.touch()
@@ -74,7 +74,7 @@ async def _lines(path: Path, wanted: int) -> None:
 
 async def idle(server: BenchServer, seconds: float = 10.0) -> dict[str, float]:
     """Client calls per second, CPU and memory of a worker that has nothing to do."""
-    server.client.flushall()
+    server.flush()
     server.client.sadd("asynq:queues", "bench")
     with worker(server, "-q", "bench") as process:
         await asyncio.sleep(2.0)

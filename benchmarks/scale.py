@@ -40,12 +40,12 @@ async def settle_cost(server: BenchServer, active: int, *, shuffled: bool, count
 
 async def memory_per_task(server: BenchServer, count: int = 20_000) -> tuple[float, float]:
     """Bytes of Redis memory per pending task: ours, and the same task written as Go writes it."""
-    server.client.flushall(asynchronous=False)
+    server.flush()
     before = server.client.info("memory")["used_memory"]
     await fill(server, count)
     ours = (server.client.info("memory")["used_memory"] - before) / count
     rows = [(key, server.client.hgetall(key)) for key in server.client.scan_iter("asynq:{bench}:t:*", count=1000)]
-    server.client.flushall(asynchronous=False)
+    server.flush()
     before = server.client.info("memory")["used_memory"]
     for first in range(0, len(rows), 1000):
         pipe = server.client.pipeline(transaction=False)

@@ -27,6 +27,10 @@ class BenchServer:
     def url(self) -> str:
         return f"unix://{self.socket}"
 
+    def flush(self) -> None:
+        """Delete everything and wait for it: what is freed in the background would disturb the next measurement."""
+        self.client.execute_command("FLUSHALL", "SYNC")
+
     def cpu_seconds(self) -> float:
         info = self.client.info("cpu")
         return float(info["used_cpu_user"] + info["used_cpu_sys"])

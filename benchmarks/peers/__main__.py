@@ -64,7 +64,7 @@ def install(peer: Peer, folder: Path, console: Console) -> Path:
 
 def run(peer: Peer, python: Path, server: BenchServer, url: str, patience: float = 120.0) -> float:
     """Tasks per second between 10 % and 90 % of one run."""
-    server.client.flushall(asynchronous=False)
+    server.flush()
     with tempfile.NamedTemporaryFile() as stamps:
         environment = {
             **os.environ,
