@@ -281,6 +281,10 @@ class App(Scheduling, Steering):
 
             self._connections = Connections(self.open_redis, max_payload=self.max_payload, patience=self._patience)
             self._connections.desk = Desk(self._connections.client, self._portal, self._function_of)
+            if self.url is not None:
+                from veredus.store.address import parse_url
+
+                _say_server(parse_url(self.url).describe())
         return self._connections
 
     def open_redis(self, name: str = "veredus") -> Redis:
@@ -289,9 +293,7 @@ class App(Scheduling, Steering):
 
         url = self.url
         if url is not None:
-            redis = connect(url, timeout=self._timeout, name=name)
-            _say_server(redis.where())
-            return redis
+            return connect(url, timeout=self._timeout, name=name)
         return _embedded_redis(self._timeout, name)
 
     @property
