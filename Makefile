@@ -24,8 +24,10 @@ setup: $(STAMP) ## install what everything below needs into .venv
 demo: $(STAMP) ## see it work: thousands of tasks, delays, retries, a worker killed with -9 (under a minute)
 	@$(BIN)/python -m veredus.demo
 
+# Real processes and real time on a machine that may be busy: what failed beside all the others is run once more, alone.
+# What fails alone fails.
 test: $(STAMP) ## all tests, with short leases and small sizes
-	@$(BIN)/python -m pytest -n $(JOBS) -q
+	@$(BIN)/python -m pytest -n $(JOBS) -q || { [ $$? -eq 1 ] && $(BIN)/python -m pytest -q --last-failed --lfnf=none; }
 
 check: $(STAMP) ## ruff and mypy --strict
 	@$(BIN)/ruff check .

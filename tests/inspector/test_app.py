@@ -23,7 +23,7 @@ async def test_the_common_path(app: App) -> None:
         await eventually(lambda: _active(inspector))
         (lease,) = await inspector.leases()
         assert (lease.task_type, lease.ours, lease.expired) == ("wait", True, False)
-        (server,) = await inspector.servers()
+        (server,) = await eventually(inspector.servers)
         assert server.queues == {"default": 1}
         release.set()
         await eventually(lambda: _archived(inspector))
