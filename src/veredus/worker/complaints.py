@@ -19,6 +19,8 @@ class Complaints:
     def __init__(self) -> None:
         self._last: dict[Hashable, tuple[float, int]] = {}
         self._outage_since = 0.0
+        self.outages = 0
+        """How often the server was found missing."""
 
     def error(self, subject: Hashable, text: str, exc: BaseException) -> None:
         if isinstance(exc, ConnectionLost | NotReady):
@@ -38,6 +40,7 @@ class Complaints:
         logger.log(level, "%s%s", text, f" ({suppressed} more like this)" if suppressed else "")
 
     def outage(self, exc: BaseException) -> None:
+        self.outages += 1
         if not self._outage_since:
             self._outage_since = time.monotonic()
             logger.error("Redis is not available: %s; trying again until it is", exc)

@@ -28,9 +28,11 @@ class Role:
 
     async def run(self) -> None:
         while not self.stopping.is_set():
+            outages = self.complaints.outages
             try:
                 await self.step()
-                self.complaints.recovered()
+                if self.complaints.outages == outages:  # a step may meet an outage and go on with other queues
+                    self.complaints.recovered()
             except StoreError as exc:
                 self.complaints.error(self.name, f"{self.name} failed", exc)
             except Exception as exc:

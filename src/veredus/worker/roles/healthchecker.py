@@ -27,6 +27,7 @@ class Healthchecker(Role):
             await self._store.ping()
         except StoreError as exc:
             error = exc
+            self.complaints.error(self.name, "the health check failed", exc)
         try:
             told = self._check(error)
             if told is not None:
