@@ -38,7 +38,8 @@ TABLE: list[tuple[str, dict[str, Any]]] = [
     ),
     ("redis+socket:///tmp/x.sock", {"kind": "unix", "path": "/tmp/x.sock"}),
     ("redis+sentinel://a,b:1,c/main/2", {"kind": "sentinel", "master": "main", "db": 2}),
-    ("redis+sentinel://a,b:1/main", {"hosts": (("a", 26379), ("b", 1)), "db": 0}),
+    ("redis+sentinel://a,b:1/main", {"hosts": (("a", 26379), ("b", 1)), "db": 0, "sentinel_tls": None}),
+    ("rediss+sentinel://a/main?sentinel_tls=no", {"sentinel_tls": None}),
     (
         f"redis+sentinel://me:{SECRET}@a/main?sentinel_username=sen&sentinel_password=tinel",
         {"username": "me", "password": SECRET, "sentinel_username": "sen", "sentinel_password": "tinel"},
@@ -77,6 +78,13 @@ def test_tls(url: str) -> None:
     assert context.verify_mode == ssl.CERT_REQUIRED
 
 
+def test_sentinels_speak_tls_like_their_master_and_the_description_says_so() -> None:
+    address = parse_url("rediss+sentinel://h/main")
+    assert address.sentinel_tls is address.tls is not None
+    assert address.describe() == "rediss+sentinel://h:26379/main/0"
+    assert parse_url("rediss+cluster://h").describe() == "rediss+cluster://h:6379"
+
+
 def test_tls_checks_can_be_turned_off_by_name() -> None:
     context = parse_url("rediss://h?ssl_cert_reqs=none").tls
     assert context is not None
@@ -105,6 +113,8 @@ def test_tls_checks_can_be_turned_off_by_name() -> None:
         ("rediss://h?ssl_ca_certs=/nowhere.pem", "readable certificate files"),
         ("redis://[::1", "redis://host:6379/0"),
         ("unix://", "unix:///path/to.sock"),
+        ("rediss+sentinel://h/main?sentinel_tls=maybe", "yes or no"),
+        ("rediss://h?ssl_check_hostname=perhaps", "yes or no"),
     ],
 )
 def test_errors_name_what_is_allowed(url: str, says: str) -> None:

@@ -13,7 +13,8 @@ from tests.support.keyspace import check_invariant
 from tests.support.proxy import proxy_before
 from tests.support.queue import Queue
 from tests.support.servers import VALKEY_ONLY, RealServer
-from veredus.errors import CommandRefused, ConnectionLost
+from veredus import App
+from veredus.errors import CommandRefused, ConnectionLost, TaskIdConflict
 from veredus.store import intake
 from veredus.store.intake import CREATED, ID_EXISTS, LOCKED, Entry
 from veredus.store.store import Store, connect
@@ -74,13 +75,13 @@ async def test_a_queue_is_registered_once_and_again_after_a_while(
 async def test_a_lost_reply_does_not_enqueue_twice(server: RealServer, redis_client: Any, due: str) -> None:
     async with proxy_before(server.socket) as proxy:
         store = Store(connect(proxy.url))
-        await store.intake.add("q", Entry("first", b"", due=due))
+        await store.intake.add("q", Entry("first", b"another", due=due))
         proxy.lose_reply = 1
-        entries = [Entry("a", b"", due=due, own_id=True), Entry("b", b"", due=due), Entry("first", b"", due=due)]
+        entries = [Entry("a", b"A", due=due, own_id=True), Entry("b", b"B", due=due), Entry("first", b"", due=due)]
         codes = await store.intake.add_many("q", entries)
         await store.close()
     assert proxy.lose_reply == 0
-    assert codes == [CREATED, ID_EXISTS, ID_EXISTS]
+    assert codes == [CREATED, CREATED, ID_EXISTS]
     q = Queue(store.redis, redis_client)
     assert (await q.pending() if not due else sorted(await q.scores("due"))) == (
         ["first", "a", "b"] if not due else ["a", "b", "first"]
@@ -140,3 +141,20 @@ async def test_a_refusal_is_not_tried_again(store: Store, redis_client: Any) -> 
     with pytest.raises(CommandRefused, match="WRONGTYPE"):
         await store.intake.add("q", Entry("a", b""))
     assert await script_calls(redis_client) - before <= 2
+
+
+async def test_an_id_of_the_users_own_is_no_conflict_with_its_own_first_try(
+    server: RealServer, redis_client: Any
+) -> None:
+    async with proxy_before(server.socket) as proxy:
+        app = App(proxy.url)
+        await app.enqueue("t", b"0")
+        proxy.lose_reply = 1
+        assert (await app.enqueue("t", b"1", task_id="mine")).created
+        proxy.lose_reply = 1
+        assert (await app.enqueue("t", b"2", task_id="later", delay=60, unique_for=60)).created
+        proxy.lose_reply = 1
+        with pytest.raises(TaskIdConflict):
+            await app.enqueue("t", b"other", task_id="mine")
+        await app.close()
+    assert await redis_client.llen(keys.pending("default")) == 2

@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.servers import RealServer, free_port, wait_for
+from tests.support.sentinels import Sentinels
+from tests.support.servers import NoBinary, RealServer, free_port
 from veredus.errors import ConnectionLost, NotReady
 from veredus.store.intake import CREATED, Entry
 from veredus.store.store import Store, connect
 from veredus.store.work import Work
 
-CONFIG = """bind 127.0.0.1
-sentinel monitor main 127.0.0.1 {port} 1
-sentinel down-after-milliseconds main 400
-sentinel failover-timeout main 4000
-"""
+
+@pytest.fixture
+def set_up() -> Iterator[Sentinels]:
+    try:
+        sentinels = Sentinels(sentinels=1)
+    except NoBinary as exc:
+        pytest.skip(str(exc))
+    yield sentinels
+    sentinels.close()
 
 
 @pytest.mark.timeout(60)
-async def test_the_store_finds_the_new_master(new_server: Callable[..., RealServer]) -> None:
-    master = new_server(port=free_port())
-    replica = new_server(
-        "--replicaof", "127.0.0.1", str(master.port), "--repl-diskless-sync-delay", "0", port=free_port()
-    )
-    wait_for(
-        lambda: replica.client().info("replication")["master_link_status"] == "up", seconds=15, what="the replication"
-    )
-    sentinel = new_server(port=free_port(), sentinel=CONFIG.format(port=master.port))
-    wait_for(
-        lambda: sentinel.client().execute_command("SENTINEL", "REPLICAS", "main"), seconds=15, what="a known replica"
-    )
-
+async def test_the_store_finds_the_new_master(set_up: Sentinels) -> None:
+    master, replica = set_up.servers
     dead = free_port()
-    url = f"redis+sentinel://127.0.0.1:{dead},127.0.0.1:{sentinel.port}/main/0"
+    url = set_up.url.replace("redis+sentinel://", f"redis+sentinel://127.0.0.1:{dead},")
     store = Store(connect(url, timeout=2.0), patience=25.0)
     assert await store.intake.add("q", Entry("before", b"1")) == CREATED
     assert master.client().llen("asynq:{q}:pending") == 1
-    assert master.client().wait(1, 5000) == 1
+    assert set_up.replicated()
 
     master.kill()
     with pytest.raises((ConnectionLost, NotReady)):

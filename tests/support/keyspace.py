@@ -20,7 +20,11 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
   elseif kind == 'hash' then
     if brief then
       value = { 'state', redis.call('HGET', key, 'state') or '' }
-      if redis.call('HEXISTS', key, 'msg') == 1 then value[3], value[4] = 'msg', '' end
+      for _, field in ipairs({ 'order_key', 'order_hold', 'limited_by' }) do
+        local found = redis.call('HGET', key, field)
+        if found then value[#value + 1] = field; value[#value + 1] = found end
+      end
+      if redis.call('HEXISTS', key, 'msg') == 1 then value[#value + 1] = "msg"; value[#value + 1] = "" end
     else
       value = redis.call('HGETALL', key)
     end
@@ -30,6 +34,7 @@ end
 return rows
 """
 _QUEUE_KEY = re.compile(r"asynq:\{(.+?)\}:(.+)", re.DOTALL)
+PARKED = "9999999999"
 _STATES = ("pending", "active", "scheduled", "retry", "archived", "completed")
 _KINDS = {"pending": "list", "active": "list"} | dict.fromkeys(
     ("lease", "scheduled", "retry", "archived", "completed", "due", "aggregation_sets"), "zset"
@@ -53,8 +58,9 @@ async def snapshot(redis_client: Any) -> dict[str, Key]:
 async def check_invariant(redis_client: Any) -> list[str]:
     """Every breach of: an id is in exactly one container; its hash exists with `msg` and the matching `state`; no hash
     is in no container; active and lease have the same ids; scores are whole; every used queue is in asynq:queues; the
-    groups set names exactly the groups that have members. Index entries of `due` may be stale, as documented: a Go
-    worker moves tasks without knowing of it. One look, so it may be called under load."""
+    groups set names exactly the groups that have members; lanes and limits as `_check_lanes` says. Index entries of
+    `due` may be stale, as documented: a Go worker moves tasks without knowing of it. One look, so it may be called
+    under load."""
     return breaches(_parse(await redis_client.eval(_EVERYTHING, 0, "1")))
 
 
@@ -121,10 +127,46 @@ def _check_queue(queue: str, keys: dict[str, Key], found: list[str]) -> None:
     found += [f"{queue}: {task_id} is active without a lease" for task_id in active - lease]
     found += [f"{queue}: {task_id} has a lease but is not active" for task_id in lease - active]
     members("due", "zset")
+    _check_lanes(queue, keys, hashes, found)
     named = keys["groups"].value if "groups" in keys else set()
     waiting = {name[2:] for name in groups - staged}
     found += [f"{queue}: the group {group} has members but is not in groups" for group in waiting - named]
     found += [f"{queue}: the group {group} is in groups but has no members" for group in named - waiting]
+
+
+def _check_lanes(queue: str, keys: dict[str, Key], hashes: dict[str, Key], found: list[str]) -> None:
+    """The lanes that have tasks are exactly those listed; each has only tasks that name it and have not ended; only its
+    first is on its way, and is; whoever is parked stands in its lane or waits for the limit that its hash names."""
+
+    def fields(task_id: str) -> dict[str, str]:
+        key = hashes.get(task_id)
+        return key.value if key is not None and key.type == "hash" else {}
+
+    scheduled = keys["scheduled"].value if "scheduled" in keys else {}
+    lanes = {name[5:]: key.value for name, key in keys.items() if name.startswith("lane:") and key.type == "zset"}
+    listed = set(keys["lanes"].value) if "lanes" in keys else set()
+    found += [f"{queue}: the lane {lane} is not in lanes" for lane in lanes.keys() - listed]
+    found += [f"{queue}: the lane {lane} is in lanes but has no tasks" for lane in listed - lanes.keys()]
+    for lane, members in lanes.items():
+        for place, task_id in enumerate(sorted(members, key=lambda one: float(members[one]))):
+            task = fields(task_id)
+            is_held = task.get("state") == "archived" and "order_hold" in task
+            is_on_its_way = task.get("state") in ("pending", "active", "retry")
+            is_parked = task.get("state") == "scheduled" and scheduled.get(task_id) == PARKED
+            if task.get("order_key") != lane or not (is_held or is_on_its_way or is_parked):
+                found.append(f"{queue}: the lane {lane} has {task_id}, which is {task}")
+            elif place > 0 and is_on_its_way:
+                found.append(f"{queue}: {task_id} is {task['state']} though it is not its turn in lane {lane}")
+            elif place == 0 and is_parked and "limited_by" not in task:
+                found.append(f"{queue}: {task_id} is parked though it is its turn in lane {lane}")
+    for task_id, score in scheduled.items():
+        if score != PARKED:
+            continue
+        task = fields(task_id)
+        waiting = keys.get(f"waiting:{task.get('limited_by')}")
+        in_lane = task_id in lanes.get(task.get("order_key", ""), {})
+        if not in_lane and (waiting is None or task_id not in waiting.value):
+            found.append(f"{queue}: {task_id} is parked in no lane and for no limit")
 
 
 def _parse(rows: list[Any]) -> dict[str, Key]:

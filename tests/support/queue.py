@@ -53,9 +53,11 @@ class Queue:
 
     async def enqueue(self, *entries: Any, now: int | None = NOW) -> list[int]:
         """Each entry: an id, or (id, message, lock, ttl, expires) as far as given."""
-        args: list[Any] = [self.prefix, len(entries)]
-        for entry in entries:
-            args += _filled(entry, ["", b"", "", 0, ""])
+        rows = [_filled(entry, ["", b"", "", 0, ""]) for entry in entries]
+        width = 5 if any(row[2] or row[4] for row in rows) else 2
+        args: list[Any] = [self.prefix, len(rows), width]
+        for row in rows:
+            args += row[:width]
         return await self._run(ENQUEUE, self.keys("pending"), args, now)
 
     async def schedule(self, *entries: Any, now: int | None = NOW) -> list[int]:
@@ -104,10 +106,10 @@ class Queue:
         return await self._run(COMPLETE, self.keys("active lease completed processed"), args, now)
 
     async def retry(self, *rows: Any, now: int | None = NOW) -> list[int]:
-        """Each row: (id, owner, message, delay_ms, is_failure) as far as given."""
+        """Each row: (id, owner, message, delay_ms, is_failure, front) as far as given."""
         args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(rows)]
         for row in rows:
-            args += _filled(row, ["", "w:1", b"new", 1500, 1])
+            args += _filled(row, ["", "w:1", b"new", 1500, 1, 0])
         return await self._run(RETRY, self.keys("active lease retry scheduled due processed failed"), args, now)
 
     async def archive(
@@ -157,7 +159,7 @@ class Queue:
         since = now - 2000 if since is None else since
         args = [self.prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker]
         reply = await self._run(RECOVER, self.keys("lease active"), args, now)
-        at, swept, claimed, tidied, self.next_expiry, _ = reply
+        at, swept, claimed, tidied, self.next_expiry, *_ = reply
         assert at == now
         rows = [(claimed[i].decode(), claimed[i + 1], claimed[i + 2]) for i in range(0, len(claimed), 3)]
         return bool(swept), rows, [task_id.decode() for task_id in tidied]

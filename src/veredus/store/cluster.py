@@ -1,9 +1,8 @@
-"""Talking to a cluster: which node has which slot, kept up to date by what the nodes answer."""
+"""Talking to a cluster: every call goes to the node that has its keys, and what goes to one node goes together."""
 
 from __future__ import annotations
 
 import asyncio
-import binascii
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -13,122 +12,181 @@ from veredus.store.address import Address
 from veredus.store.connection import Argument, Connection
 from veredus.store.redis import Call, Server
 from veredus.store.scripts import Script
+from veredus.store.slots import SLOTS, Endpoint, SlotMap, slot_of
+from veredus.wire import keys as names
 
-SLOTS = 16384
+__all__ = ["SLOTS", "Cluster", "slot_of"]
+
 _REDIRECTS = 5
-
-
-def slot_of(key: str) -> int:
-    """The slot of a key: of the part in braces, if there is one."""
-    start = key.find("{")
-    if start >= 0:
-        end = key.find("}", start + 1)
-        if end > start + 1:
-            key = key[start + 1 : end]
-    return binascii.crc_hqx(key.encode(), 0) % SLOTS
+IMPATIENCE = 0.25
+"""Seconds for which a node that has failed is waited for, until it answers again."""
 
 
 class Cluster:
-    """All nodes of a cluster. Every call goes to the node that has its keys."""
+    """All nodes of a cluster. One that is gone holds up only those who need it."""
 
     def __init__(self, address: Address, timeout: float, name: str) -> None:
         self.address = address
         self._timeout = timeout
         self._name = name
-        self._nodes: dict[tuple[str, int], Server] = {}
-        self._slots: list[tuple[str, int] | None] = [None] * SLOTS
-        self._learning: asyncio.Task[None] | None = None
+        self._nodes: dict[Endpoint, Server] = {}
+        self._map = SlotMap(address.hosts, self._ask_for_slots)
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        return await self._routed(
-            keys[0],
-            lambda node: node.run(script, keys, args),
-            lambda node: node.ask("EVAL", script.source, len(keys), *keys, *args),
-        )
+        return _sound((await self.run_each([Call(script, keys, args)]))[0])
 
     async def run_each(self, calls: Sequence[Call]) -> list[Any]:
-        # The shared connection of each node pipelines what is sent to it in the same moment: one round trip per node.
-        return await asyncio.gather(*[self.run(c.script, c.keys, c.args) for c in calls], return_exceptions=True)
+        guarded = [_guarded(call) for call in calls]
+
+        def send(node: Server, positions: Sequence[int]) -> Awaitable[list[Any]]:
+            return node.run_each([guarded[position] for position in positions])
+
+        def ask(node: Server, position: int) -> Awaitable[Any]:
+            call = guarded[position]
+            return node.ask("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
+
+        return await self._each([call.keys[0] for call in calls], send, ask)
 
     async def command(self, *args: Argument, key: str) -> Any:
-        return await self._routed(key, lambda node: node.command(*args, key=key), lambda node: node.ask(*args))
+        return _sound((await self._commands([key], [args]))[0])
+
+    async def command_each(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        return await self._commands([_text(args[1]) for args in commands], commands)
 
     async def open(self, key: str) -> Connection:
-        node = await self._node_for(key)
+        endpoint = await self._map.find(slot_of(key))
         try:
-            return await node.open(key)
+            return await self._node(endpoint).open(key)
         except ConnectionLost:
-            self._forget()
+            self._map.doubt(endpoint)
             raise
 
+    def known_shares(self, routes: Sequence[str]) -> list[list[int]]:
+        """Positions of keys that are, as far as known, on the same node."""
+        shares: dict[Endpoint | None, list[int]] = {}
+        for position, route in enumerate(routes):
+            shares.setdefault(self._map.owner(slot_of(route)), []).append(position)
+        return list(shares.values())
+
+    async def by_node(self, keys: Sequence[str]) -> list[list[str]]:
+        """The keys, those of one node together."""
+        found: dict[Endpoint, list[str]] = {}
+        for key in keys:
+            found.setdefault(await self._map.find(slot_of(key)), []).append(key)
+        return list(found.values())
+
+    async def place(self, key: str) -> str:
+        """The node that has this key, as text."""
+        host, port = await self._map.find(slot_of(key))
+        return f"{host}:{port}"
+
     def age(self, key: str) -> float:
-        endpoint = self._slots[slot_of(key)]
+        endpoint = self._map.owner(slot_of(key))
         return self._nodes[endpoint].age(key) if endpoint in self._nodes else 0.0
 
     def where(self) -> str:
         return self.address.describe()
 
     async def close(self) -> None:
-        if self._learning is not None:
-            self._learning.cancel()
+        self._map.close()
         for node in self._nodes.values():
             await node.close()
         self._nodes.clear()
 
-    async def _routed(
-        self, key: str, call: Callable[[Server], Awaitable[Any]], ask: Callable[[Server], Awaitable[Any]]
-    ) -> Any:
-        """`call` on the node that has the slot of the key, or `ask` on the one that is just taking it over."""
+    async def _commands(self, routes: Sequence[str], commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        def send(node: Server, positions: Sequence[int]) -> Awaitable[list[Any]]:
+            return node.command_each([commands[position] for position in positions])
+
+        return await self._each(routes, send, lambda node, position: node.ask(*commands[position]))
+
+    async def _each(
+        self,
+        routes: Sequence[str],
+        send: Callable[[Server, Sequence[int]], Awaitable[list[Any]]],
+        ask: Callable[[Server, int], Awaitable[Any]],
+    ) -> list[Any]:
+        """Each node gets its share in one write. What it sends elsewhere follows there; what belongs to a slot that is
+        just moving is asked for, singly, where it moves to."""
+        results: list[Any] = [ConnectionLost("the cluster sent it in circles")] * len(routes)
+        slots = [slot_of(route) for route in routes]
+        left = list(range(len(routes)))
         for _ in range(_REDIRECTS):
-            node = await self._node_for(key)
+            shares, left = await self._shares(slots, left, results), []
+            replies = await asyncio.gather(*[self._send(one, share, send) for one, share in shares.items()])
+            for (endpoint, share), answers in zip(shares.items(), replies, strict=True):
+                for position, answer in zip(share, answers, strict=True):
+                    results[position] = answer
+                    if isinstance(answer, faults.Moved):
+                        target = (answer.endpoint[0] or endpoint[0], answer.endpoint[1])
+                        if answer.asking:
+                            asked = ask(self._node(target), position)
+                            results[position] = (await asyncio.gather(asked, return_exceptions=True))[0]
+                        else:
+                            self._map.moved(slots[position], target)
+                            left.append(position)
+                    elif isinstance(answer, ConnectionLost):
+                        self._map.doubt(endpoint)
+            if not left:
+                break
+        return results
+
+    async def _send(
+        self, endpoint: Endpoint, share: Sequence[int], send: Callable[[Server, Sequence[int]], Awaitable[list[Any]]]
+    ) -> list[Any]:
+        """One that has just failed is not waited for: whoever asks all nodes would wait for it each time."""
+        node = self._node(endpoint)
+        if self._map.is_doubted(endpoint):
             try:
-                return await call(node)
-            except faults.Moved as moved:
-                if moved.asking:
-                    return await ask(self._node(moved.endpoint))
-                self._slots[slot_of(key)] = moved.endpoint
-            except ConnectionLost:
-                self._forget()
-                raise
-        raise ConnectionLost(f"the cluster sent {key!r} in circles")
+                async with asyncio.timeout(IMPATIENCE):
+                    await node.be_connected()
+            except StoreError as exc:
+                return [exc] * len(share)
+            except TimeoutError:
+                return [ConnectionLost(f"{endpoint[0]}:{endpoint[1]} does not answer")] * len(share)
+            self._map.trust(endpoint)
+        return await send(node, share)
 
-    async def _node_for(self, key: str) -> Server:
-        slot = slot_of(key)
-        endpoint = self._slots[slot]
-        if endpoint is None:
-            if self._learning is None or self._learning.done():
-                self._learning = asyncio.create_task(self._learn())
-            await asyncio.shield(self._learning)
-            endpoint = self._slots[slot]
-        if endpoint is None:
-            raise ConnectionLost(f"no node of the cluster has slot {slot}")
-        return self._node(endpoint)
+    async def _shares(self, slots: Sequence[int], left: list[int], results: list[Any]) -> dict[Endpoint, list[int]]:
+        """Which node gets which of those that are left; one that has no node gets its error here."""
+        shares: dict[Endpoint, list[int]] = {}
+        failure: ConnectionLost | None = None
+        for position in left:
+            endpoint = self._map.owner(slots[position])
+            if endpoint is None and failure is None:
+                try:
+                    endpoint = await self._map.find(slots[position])
+                except ConnectionLost as exc:
+                    failure = exc
+            if endpoint is None:
+                results[position] = failure
+            else:
+                shares.setdefault(endpoint, []).append(position)
+        return shares
 
-    def _node(self, endpoint: tuple[str, int]) -> Server:
+    def _node(self, endpoint: Endpoint) -> Server:
         if endpoint not in self._nodes:
 
-            async def fixed() -> tuple[str, int]:
+            async def fixed() -> Endpoint:
                 return endpoint
 
             self._nodes[endpoint] = Server(self.address, fixed, self._timeout, self._name)
         return self._nodes[endpoint]
 
-    def _forget(self) -> None:
-        """A node is gone: ask again who has what before the next call."""
-        self._slots = [None] * SLOTS
+    async def _ask_for_slots(self, endpoint: Endpoint) -> Any:
+        async with asyncio.timeout(self._timeout):
+            return await self._node(endpoint).command("CLUSTER", "SLOTS", key="")
 
-    async def _learn(self) -> None:
-        problems: list[str] = []
-        for endpoint in [*self._nodes, *self.address.hosts]:
-            try:
-                async with asyncio.timeout(self._timeout):
-                    rows = await self._node(endpoint).command("CLUSTER", "SLOTS", key="")
-            except (StoreError, TimeoutError) as exc:
-                problems.append(f"{endpoint[0]}:{endpoint[1]}: {exc}")
-                continue
-            for row in rows:
-                first, last, master = row[0], row[1], row[2]
-                host = master[0].decode() if master[0] else ""
-                self._slots[first : last + 1] = [(host or endpoint[0], int(master[1]))] * (last - first + 1)
-            return
-        raise ConnectionLost("no node of the cluster answers: " + "; ".join(problems))
+
+def _guarded(call: Call) -> Call:
+    guard = names.absent(call.keys[0]) if call.script.fixed_keys else ""
+    return Call(call.script, [*call.keys, guard], call.args) if guard else call
+
+
+def _text(key: Argument) -> str:
+    return key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else str(key)
+
+
+def _sound(reply: Any) -> Any:
+    if isinstance(reply, BaseException):
+        raise reply
+    return reply

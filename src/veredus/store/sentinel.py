@@ -1,0 +1,104 @@
+"""Sentinels: they are asked where the master is, and listened to for the moment at which it becomes another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from veredus.errors import ConnectionLost, StoreError
+from veredus.store.address import Address
+from veredus.store.connection import Connection, open_connection
+
+logger = logging.getLogger("veredus.store")
+
+CHANNEL = "+switch-master"
+CHECK = 10.0
+"""Seconds after which a sentinel that says nothing is asked whether it still lives."""
+PAUSE = 1.0
+
+
+class Sentinels:
+    """The sentinels of one master. The one that answered last is asked first: one that hangs costs its time once."""
+
+    def __init__(self, address: Address, timeout: float, on_switch: Callable[[tuple[str, int]], None]) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._on_switch = on_switch
+        self._order = list(address.hosts)
+        self._listening: asyncio.Task[None] | None = None
+
+    async def find_master(self) -> tuple[str, int]:
+        problems: list[str] = []
+        for endpoint in list(self._order):
+            try:
+                sentinel = await self._open(endpoint)
+            except StoreError as exc:
+                problems.append(str(exc))
+                continue
+            try:
+                found = await sentinel.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.master)
+            except StoreError as exc:
+                problems.append(f"{endpoint[0]}:{endpoint[1]}: {exc}")
+                continue
+            finally:
+                sentinel.close()
+            if found:
+                self._order.remove(endpoint)
+                self._order.insert(0, endpoint)
+                return found[0].decode(), int(found[1])
+            problems.append(f"{endpoint[0]}:{endpoint[1]} knows no master {self._address.master!r}")
+        raise ConnectionLost("no sentinel names a master: " + "; ".join(problems))
+
+    def listen(self) -> None:
+        """From now on, tell when the master becomes another: the old one may go on taking writes that will be lost."""
+        if self._listening is None or self._listening.done():
+            self._listening = asyncio.create_task(self._listen(), name="veredus-sentinel")
+
+    def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
+
+    async def _listen(self) -> None:
+        while True:
+            for endpoint in list(self._order):
+                try:
+                    await self._hear(endpoint)
+                except StoreError as exc:
+                    logger.debug("sentinel %s:%d: %s", *endpoint, exc)
+            await asyncio.sleep(PAUSE * random.uniform(0.5, 1.5))
+
+    async def _hear(self, endpoint: tuple[str, int]) -> None:
+        """Stay with this sentinel until its connection breaks."""
+        connection = await self._open(endpoint)
+        broken = asyncio.Event()
+        connection.on_close = broken.set
+        connection.on_message = self._switched
+        try:
+            await connection.call("SUBSCRIBE", CHANNEL)
+            self._on_switch(await self.find_master())  # what was said before is not heard
+            while not broken.is_set():
+                try:
+                    async with asyncio.timeout(CHECK):
+                        await broken.wait()
+                except TimeoutError:
+                    await connection.call("PING")
+        finally:
+            connection.close()
+
+    def _switched(self, _: bytes, data: bytes) -> None:
+        """`name old-host old-port new-host new-port`"""
+        words = data.decode(errors="replace").split()
+        if len(words) == 5 and words[0] == self._address.master:
+            self._on_switch((words[3], int(words[4])))
+
+    async def _open(self, endpoint: tuple[str, int]) -> Connection:
+        return await open_connection(
+            endpoint,
+            timeout=self._timeout,
+            username=self._address.sentinel_username,
+            password=self._address.sentinel_password,
+            tls=self._address.sentinel_tls,
+        )

@@ -1,0 +1,258 @@
+"""Masters that go, gracefully or by kill -9, under load: what a replica had is not lost, and everybody goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.cluster.load import Load
+from tests.crash.fleet import say, size
+from tests.integration.support import FAST, eventually
+from tests.support.clusters import Nodes
+from tests.support.sentinels import Sentinels
+from tests.support.servers import RealServer, wait_for
+from veredus import App, StoreError, current
+from veredus.store.slots import slot_of
+from veredus.wire import keys
+
+ROUNDS = size(1, 5)
+BEFORE = size(0.7, 5.0)
+"""Seconds of load before each failover."""
+
+
+class Hearing:
+    """What a worker logged about outages."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._caplog = caplog
+        caplog.set_level(logging.INFO, "veredus")
+
+    def lines(self, text: str) -> list[str]:
+        return [record.getMessage() for record in self._caplog.records if text in record.getMessage()]
+
+
+async def _check(load: Load, queues: list[str], began: float, tasks: list[asyncio.Task[None]]) -> None:
+    """After the failovers: nothing replicated is missing, and everything works as before."""
+    await asyncio.sleep(0.3)
+    load.stop()
+    await asyncio.gather(*tasks)
+    await load.all_ran(30)
+    for queue in queues:  # asleep, woken by what comes, and by what becomes due
+        now = time.monotonic()
+        soon = await load.work.using(queue=queue).enqueue(0)
+        later = await load.work.using(queue=queue, delay=0.5).enqueue(time.time() + 0.5)
+        await eventually(lambda soon=soon: load.ran[soon.id], 5)
+        assert time.monotonic() - now < 1.0
+        await eventually(lambda later=later: load.ran[later.id], 5)
+        assert load.lateness[later.id] < 0.3, "the wake-up channel is heard again"
+    say(f"{load.report()}; {time.monotonic() - began:.1f} s in all")
+    assert len(load.replicated) > 50
+    async with load.app.inspector() as inspector:
+        assert [one for one in await inspector.doctor.diagnose(server=False) if one.repairable] == []
+
+
+def _schedule(load: Load, queue: str) -> Callable[[Any], Any]:
+    """A schedule that fires once a second, and a look at the ticks that became tasks."""
+    ticks: list[int] = []
+
+    @load.app.task(name="tick")
+    async def tick() -> None:
+        ticks.append(int(current().id.rpartition(":")[2]))
+
+    load.app.schedule("@every 1s", tick.using(queue=queue).call())
+    return lambda _: ticks
+
+
+@pytest.mark.timeout(size(60, 300))
+@pytest.mark.parametrize("how", ["kill", "graceful"])
+async def test_through_a_sentinel_failover(
+    new_sentinels: Callable[..., Sentinels], how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sentinels, hearing, began = new_sentinels(), Hearing(caplog), time.monotonic()
+    queues = ["a", "b"]
+    now = [sentinels.master()]
+    load = Load(sentinels.url, queues, lambda queue: now[0], **FAST)
+    ticks = _schedule(load, "a")
+    async with load.app, load.worker():
+        tasks = [asyncio.create_task(load.produce(queue)) for queue in ("a", "b")]
+        tasks.append(asyncio.create_task(load.produce("b", delay=0.4)))
+        for number in range(ROUNDS):
+            await asyncio.sleep(BEFORE)
+            old = now[0]
+            if how == "kill":
+                old.kill()
+            else:
+                sentinels.fail_over()
+            now[0] = await asyncio.to_thread(sentinels.wait_for_master_other_than, old)
+            if how == "graceful":
+                # For some seconds yet it says that it is a master, and what it is given then is lost.
+                await eventually(lambda old=old: not _clients(old), 1.0, "everybody has left the old master")
+            before = len(load.ran)
+            await eventually(lambda before=before: len(load.ran) > before + 20, 15)
+            if number < ROUNDS - 1:
+                await asyncio.to_thread(_make_replica, old, now[0])
+        await _check(load, queues, began, tasks)
+        seconds = ticks(None)
+        assert len(set(seconds)) >= 2
+        assert sorted(set(seconds)) == list(range(min(seconds), max(seconds) + 1)), "each tick, also those meanwhile"
+    assert len(hearing.lines("Redis is not available")) <= ROUNDS + 1
+    assert len(hearing.lines("schedules wait for Redis")) <= ROUNDS
+
+
+def _clients(server: RealServer) -> list[str]:
+    """Ours that are connected to it."""
+    try:
+        return [one["name"] for one in server.client().client_list() if one["name"].startswith("veredus")]
+    except redis.ConnectionError:  # the sentinels cut all connections when they turn it into a replica
+        return ["unknown"]
+
+
+def _make_replica(old: RealServer, new: RealServer) -> None:
+    if not old.alive():
+        old.start()
+        old.client().execute_command("REPLICAOF", "127.0.0.1", new.port)
+    _is_replica_of(old, new)
+
+
+def _is_replica_of(old: RealServer, new: RealServer) -> None:
+    def follows() -> bool:
+        try:
+            info = old.client().info("replication")
+        except redis.ConnectionError:
+            return False
+        return (info["role"], info.get("master_port"), info.get("master_link_status")) == ("slave", new.port, "up")
+
+    wait_for(follows, seconds=30, what="the old master as a replica")
+
+
+@pytest.mark.timeout(size(60, 300))
+@pytest.mark.parametrize("how", size(["kill", "graceful"], ["kill", "graceful", "takeover"]))
+async def test_through_a_failover_in_a_cluster(
+    new_nodes: Callable[..., Nodes], how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other masters' queues go on meanwhile, and nobody waits for the one that is gone."""
+    nodes = new_nodes("--cluster-require-full-coverage", "no", replicas=True, node_timeout=1000)
+    hearing, began = Hearing(caplog), time.monotonic()
+    queues = nodes.spread(6)
+    masters = {node: nodes.servers[node] for node in range(3)}
+    spare = {node: nodes.servers[node + 3] for node in range(3)}
+
+    def master(queue: str) -> RealServer:
+        return masters[min(slot_of(keys.pending(queue)) * 3 // 16384, 2)]
+
+    load = Load(nodes.url, queues, master, **FAST)
+    ticks = _schedule(load, queues[0])
+    steady = queues[1]
+    async with load.app, load.worker():
+        tasks = [asyncio.create_task(load.produce(queue)) for queue in queues]
+        tasks.append(asyncio.create_task(load.produce(queues[0], delay=0.4)))
+        for number in range(ROUNDS):
+            await asyncio.sleep(BEFORE)
+            old, new = masters[0], spare[0]
+            if how == "kill":
+                old.kill()
+            else:
+                arguments = ["TAKEOVER"] if how == "takeover" else []
+                new.client().execute_command("CLUSTER", "FAILOVER", *arguments)
+            on_others = [one for one, queue in load.acknowledged.items() if queue == steady]
+            await asyncio.to_thread(wait_for, lambda new=new: _role(new) == "master", seconds=20, what="a master")
+            masters[0], spare[0] = new, old
+            while_away = [one for one, queue in load.acknowledged.items() if queue == steady][len(on_others) :]
+            if how == "kill":
+                assert len(while_away) >= 10, "the others did not wait for it"
+            before = len(load.ran)
+            await eventually(lambda before=before: len(load.ran) > before + 20, 15)
+            await eventually(lambda new=new: _ran_on(load, queues[0], new), 15)
+            if number < ROUNDS - 1:
+                if how == "kill":
+                    old.start()
+                await asyncio.to_thread(_is_replica_of, old, new)
+        await _check(load, queues, began, tasks)
+        seconds = ticks(None)
+        assert sorted(set(seconds)) == list(range(min(seconds), max(seconds) + 1)), "each tick, also those meanwhile"
+    assert len(hearing.lines("Redis is not available")) <= ROUNDS + 1
+
+
+def _role(server: RealServer) -> str:
+    return str(server.client().info("replication")["role"])
+
+
+def _ran_on(load: Load, queue: str, server: RealServer) -> bool:
+    return bool(server.client().exists(keys.processed(queue)))
+
+
+async def test_a_node_that_hangs_holds_up_only_its_own_queues(new_nodes: Callable[..., Nodes]) -> None:
+    """No replica takes over: the queues of that node wait, those of the others never notice."""
+    nodes = new_nodes("--cluster-require-full-coverage", "no", node_timeout=1000)
+    queues = nodes.spread(6)
+    app = App(nodes.url, patience=0.2)
+    ran: list[str] = []
+    late: list[float] = []
+    go = asyncio.Event()
+
+    @app.task
+    async def note(due: float) -> None:
+        ran.append(current().queue)
+        if due:
+            late.append(time.time() - due)
+
+    @app.task(max_retry=0)
+    async def hold() -> None:
+        ran.append("hold")
+        await go.wait()
+
+    worker = app.worker(queues, lease=6.0, sweep=0.5)
+    async with app, worker:
+        for queue in queues:
+            await note.using(queue=queue).enqueue(0)
+        await eventually(lambda: len(ran) == 6)
+        needed = {min(slot_of(one) * 3 // 16384, 2) for one in (keys.QUEUES, keys.CANCEL_CHANNEL)}
+        hung = next(node for node in range(3) if node not in needed)
+        alive = [queue for n, queue in enumerate(queues) if n % 3 != hung]
+        held = [await hold.using(queue=queue).enqueue() for queue in alive]
+        await eventually(lambda: ran.count("hold") == len(alive))
+        nodes.servers[hung].freeze()
+        frozen = time.monotonic()
+        latencies = []
+        while time.monotonic() - frozen < HANGS:
+            for queue in alive:
+                began, before = time.monotonic(), ran.count(queue)
+                await note.using(queue=queue).enqueue(0)
+                await eventually(lambda queue=queue, before=before: ran.count(queue) > before)
+                latencies.append(time.monotonic() - began)
+                await note.using(queue=queue, delay=0.2).enqueue(time.time() + 0.2)
+            await asyncio.sleep(0.1)
+        say(
+            f"with one node hanging for {HANGS} s: pick-up at most {max(latencies) * 1000:.0f} ms, "
+            f"delayed tasks late by at most {max(late) * 1000:.0f} ms on the others"
+        )
+        assert max(latencies) < 1.0
+        assert max(late) < 1.0
+        nodes.servers[hung].thaw()
+        go.set()
+        there = next(queue for queue in queues if queue not in alive)
+        await eventually(lambda: _enqueued(note.using(queue=there)), 15)
+        await eventually(lambda: ran.count(there) > 1, 10)
+        for handle in held:
+            await eventually(lambda handle=handle: _is_gone(handle), 10)
+    assert ran.count("hold") == len(alive), "their leases were kept"
+
+
+HANGS = size(4.0, 20.0)
+
+
+async def _enqueued(task: Any) -> bool:
+    try:
+        return bool((await task.enqueue(0)).created)
+    except StoreError:
+        return False
+
+
+async def _is_gone(handle: Any) -> bool:
+    return (await handle.status()).state == "gone"
