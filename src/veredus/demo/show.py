@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from veredus import embedded
+from veredus.demo.gateway import Delivered, show_gateway
 from veredus.demo.journal import VARIABLE, Journal
 
 TASKS = 10_000
@@ -50,6 +51,7 @@ class Show:
         self._workers: list[asyncio.subprocess.Process] = []
         self._rate = 0.0
         self._recovered_after = 0.0
+        self._delivered: Delivered | None = None
 
     async def play(self) -> int:
         from veredus.demo.tasks import app
@@ -63,6 +65,7 @@ class Show:
                 await self._thousands()
                 await self._to_the_millisecond()
                 await self._failing_ones()
+                self._delivered = await show_gateway(self._say)
                 await self._kill_a_worker()
             await self._stop_workers()
         finally:
@@ -155,12 +158,23 @@ class Show:
             ("[bold]lost[/]", f"[bold]{enqueued - done}[/]"),
             ("lateness of delayed tasks", f"p50 {_share(late, 0.5):.1f} ms, p99 {_share(late, 0.99):.1f} ms"),
             ("early", str(sum(1 for ms in late if ms < 0))),
+            *self._gateway_rows(),
             ("tasks per second", f"{self._rate:,.0f} ({WORKERS} worker processes, enqueued and run)"),
         ):  # fmt: skip
             table.add_row(name, value)
         self._console.print(table)
-        self._say("Try next:  [bold]python examples/hello.py[/], [bold]veredus worker --help[/], [bold]README.md[/]")
-        return 0 if enqueued == done else 1
+        self._say("Try next:  [bold]python examples/progress/main.py[/], [bold]veredus --help[/], [bold]README.md[/]")
+        return 0 if enqueued == done and self._delivered is not None and self._delivered.whole else 1
+
+    def _gateway_rows(self) -> list[tuple[str, str]]:
+        seen = self._delivered
+        if seen is None:
+            return []
+        return [
+            ("numbered messages to clients", f"{seen.messages:,} in {seen.seconds:.1f} s, {seen.resumes} resumes"),
+            ("of them missing or out of order", f"{seen.missing} and {seen.disorder}"),
+            ("requests answered exactly once", str(seen.answers)),
+        ]
 
     async def _until(self, reached: Callable[[], bool], each_time: Callable[[], None] = lambda: None) -> None:
         give_up = time.monotonic() + PATIENCE

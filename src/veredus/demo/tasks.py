@@ -39,3 +39,15 @@ async def long_job(number: int, seconds: float) -> None:
     if current().attempt == 1:
         await asyncio.sleep(seconds)
     note("long_job", number=number, attempt=current().attempt)
+
+
+@app.action("deliver_letters", deadline=60)
+async def deliver_letters(letters: int) -> dict[str, int]:
+    """A client's request: every letter is a numbered notify, with one right before and one right after the response."""
+    client = current().client
+    for number in range(1, letters + 1):
+        await client.notify({"letter": number}, type="letter")
+        await asyncio.sleep(0.01)
+    await client.notify(type="last call", when="before")
+    await client.notify(type="receipt", when="after")
+    return {"delivered": letters}

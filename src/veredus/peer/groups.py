@@ -1,0 +1,84 @@
+"""Groups that a peer asked to join or to leave, asked again where a lost connection or session makes it necessary."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from veredus.errors import RequestLost, RequestRejected
+from veredus.link.session import ClientLink
+from veredus.model.frames import ErrorCode
+
+ANSWER = "veredus.group"
+"""Type of the volatile message that answers: {"group", "joined", "code", "error"}."""
+
+ASK_AGAIN = 1.0
+"""Seconds: the answer is volatile, so it may be dropped on its way."""
+
+
+class Groups:
+    def __init__(self, link: ClientLink, flush_soon: Callable[[], None]) -> None:
+        self._link = link
+        self._flush_soon = flush_soon
+        self._wanted: dict[str, bool] = {}
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+
+    def ask(self, group: str, member: bool) -> asyncio.Future[None]:
+        self._wanted[group] = member
+        waiting = self._waiting.get(group)
+        if waiting is None or waiting.done():
+            waiting = self._waiting[group] = asyncio.get_running_loop().create_future()
+        self._ask(group, waiting)
+        return waiting
+
+    def _ask(self, group: str, waiting: asyncio.Future[None]) -> None:
+        if self._waiting.get(group) is waiting and not waiting.done():
+            self._send(group)
+            self._flush_soon()
+            asyncio.get_running_loop().call_later(ASK_AGAIN, self._ask, group, waiting)
+
+    def welcomed(self) -> None:
+        for group in self._wanted:
+            self._send(group)
+
+    def _send(self, group: str) -> None:
+        (self._link.join if self._wanted[group] else self._link.leave)(group)
+
+    def answered(self, answer: Any) -> None:
+        group = answer.get("group") if isinstance(answer, dict) else None
+        if not isinstance(group, str) or group not in self._wanted:
+            return
+        waiting = self._waiting.pop(group, None)
+        code = answer.get("code") or 0
+        if code:
+            del self._wanted[group]  # it will not be asked again
+            known = code in ErrorCode.__members__.values()
+            self._settle(
+                waiting,
+                RequestRejected(
+                    f"group {group}",
+                    str(answer.get("error") or "refused"),
+                    code=code,
+                    retryable=known and ErrorCode(code).retryable,
+                ),
+            )
+        elif bool(answer.get("joined")) == self._wanted[group]:
+            self._settle(waiting, None)
+        elif waiting is not None:  # the answer to an earlier wish
+            self._waiting[group] = waiting
+
+    def fail_all(self, problem: str) -> None:
+        for group, waiting in self._waiting.items():
+            self._settle(waiting, RequestLost(f"group {group}", problem))
+        self._waiting.clear()
+
+    @staticmethod
+    def _settle(waiting: asyncio.Future[None] | None, error: Exception | None) -> None:
+        if waiting is None or waiting.done():
+            return
+        if error is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(error)
+            waiting.exception()  # whoever does not await it did not want to know

@@ -1,0 +1,304 @@
+"""Keeps one session connected: opens transports one after the other, waits in between, carries bytes and ticks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from veredus.errors import ConfigError, SessionClosed
+from veredus.link.session import ClientEvent, ClientLink, Ended, Going, TokenExpiring
+from veredus.link.transports.base import ABNORMAL, Transport
+from veredus.model.frames import CloseCode, resumable
+from veredus.peer.addresses import Address, Verify, open_transport, parse_address
+from veredus.peer.config import PeerConfig
+from veredus.peer.items import Disconnected, Event, GoingAway, Retrying
+
+logger = logging.getLogger("veredus.peer")
+
+Token = str | Callable[[], str | Awaitable[str]]
+STEADY = 2.0  # a connection that lived so long owes nothing to earlier failures
+
+
+class Gone(NamedTuple):
+    """How a connection, or the attempt to have one, ended."""
+
+    code: int
+    reason: str
+    retry_after: float = 0.0
+    at_once: bool = False
+
+
+class Line:
+    """One per peer; it is the handler of all its transports."""
+
+    def __init__(
+        self,
+        link: ClientLink,
+        addresses: Sequence[Address],
+        config: PeerConfig,
+        *,
+        token: Token,
+        verify: Verify,
+        deliver: Callable[[ClientEvent], None],
+        announce: Callable[[Event], None],
+    ) -> None:
+        self._link = link
+        self._addresses = addresses
+        self._config = config
+        self._token = token
+        self._verify = verify
+        self._deliver = deliver
+        self._announce = announce
+        self._loop = asyncio.get_running_loop()
+        self._transport: Transport | None = None
+        self._gone: asyncio.Future[Gone] | None = None
+        self._turn = 0
+        self._hinted: Address | None = None
+        self._fresh_token = ""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._moving: asyncio.TimerHandle | None = None
+        self._flushing = False
+        self._refreshing: asyncio.Task[None] | None = None
+        self._leaving: Transport | None = None
+        self._left: asyncio.Future[None] = self._loop.create_future()
+        self._stopped = False
+        self.connections = 0
+        self.current = addresses[0]
+        """The address of this attempt."""
+
+    async def run(self) -> SessionClosed | None:
+        """Until the session is over; returns why. Anything that a new connection can cure is cured here."""
+        failures = 0
+        without_since = self._loop.time()
+        while True:
+            began = self._loop.time()
+            gone = await self._attempt()
+            if self._is_stopped():
+                return None
+            lived = self._link_was_open and self._loop.time() - began > STEADY
+            if self._link_was_open:
+                without_since = self._loop.time()
+                self._announce(Disconnected(gone.code, gone.reason))
+            if not resumable(gone.code):
+                return SessionClosed(f"{gone.code} {gone.reason or _name(gone.code)}", code=gone.code)
+            if gone.code == CloseCode.TOKEN_EXPIRED and isinstance(self._token, str):
+                text = f"{gone.code} the token has expired; give a function as token to have it refreshed"
+                return SessionClosed(text, code=gone.code)
+            if self._loop.time() - without_since > self._config.give_up_after:
+                return SessionClosed(f"no gateway for {self._config.give_up_after:g} s: {gone.reason}", code=gone.code)
+            self._turn += 1
+            failures = 0 if lived or gone.at_once else failures
+            delay = 0.0 if gone.at_once else self._config.backoff(failures, random.random(), gone.retry_after)
+            failures += 1
+            self._announce(Retrying(delay, gone.reason))
+            await asyncio.sleep(delay)
+
+    def _is_stopped(self) -> bool:
+        return self._stopped
+
+    async def _attempt(self) -> Gone:
+        self._link_was_open = False
+        try:
+            self._fresh_token = await self._fetch_token()
+        except Exception as exc:
+            logger.warning("the token function failed: %r", exc)
+            return Gone(ABNORMAL, f"no token: {exc!r}")
+        address = self.current = self._hinted or self._addresses[self._turn % len(self._addresses)]
+        self._hinted = None
+        self._gone = self._loop.create_future()
+        self.connections += 1
+        deadline = self._loop.call_later(self._config.connect_timeout, self._not_welcomed)
+        try:
+            await open_transport(address, self, self._verify, self._config.connect_timeout)
+            return await self._gone
+        except OSError as exc:
+            return Gone(ABNORMAL, f"{address.url}: {exc}")
+        finally:
+            deadline.cancel()
+            self._let_go()
+
+    async def _fetch_token(self) -> str:
+        if isinstance(self._token, str):
+            return self._token
+        given = self._token()
+        token = await given if inspect.isawaitable(given) else given
+        if not isinstance(token, str):
+            raise ConfigError("token", token, "a text")
+        return token
+
+    def _not_welcomed(self) -> None:
+        if self._link.state != "open":
+            self._drop(Gone(CloseCode.NO_PONG, "no welcome in time"))
+
+    # ---- the handler of the transports
+
+    def opened(self, transport: Transport) -> None:
+        if self._gone is None or self._gone.done():  # it came too late
+            transport.abort()
+            return
+        self._transport = transport
+        self._link.connected(
+            self._loop.time(),
+            token=self._fresh_token,
+            encoding=transport.encoding,
+            whole_messages=transport.kind == "websocket",
+        )
+        self.flush()
+        self._arm()
+
+    def received(self, transport: Transport, data: bytes) -> None:
+        if transport is self._transport:
+            self._handle(self._link.receive(data, self._loop.time()))
+
+    def writable(self, transport: Transport) -> None:
+        self.flush()
+
+    def closed(self, transport: Transport, code: int, reason: str) -> None:
+        if transport is self._leaving and not self._left.done():
+            self._left.set_result(None)
+        if transport is self._transport:
+            self._lost(Gone(code, reason))
+
+    def _handle(self, events: Sequence[ClientEvent]) -> None:
+        for event in events:
+            if type(event) is Ended:
+                self.flush()
+                self._drop(Gone(event.code, event.reason, event.retry_after_ms / 1000))
+                return
+            if type(event) is Going:
+                self._go(event)
+            elif type(event) is TokenExpiring:
+                self._refresh()
+            else:
+                self._deliver(event)
+        self.flush()
+        self._arm()
+
+    def _go(self, event: Going) -> None:
+        within = event.reconnect_within_ms / 1000
+        self._announce(GoingAway(within, event.reason))
+        if event.hint:
+            try:
+                self._hinted = parse_address(event.hint)
+            except ConfigError:
+                logger.warning("the gateway hints at %r, which is no address", event.hint)
+        if self._moving is None:
+            self._moving = self._loop.call_later(random.random() * within, self._move)
+
+    def _move(self) -> None:
+        self._moving = None
+        self._drop(Gone(CloseCode.GOING_AWAY, "moving", at_once=True))
+
+    def _refresh(self) -> None:
+        if not isinstance(self._token, str) and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = self._loop.create_task(self._authenticate())
+
+    async def _authenticate(self) -> None:
+        try:
+            token = await self._fetch_token()
+        except Exception as exc:
+            logger.warning("the token function failed: %r", exc)
+            return
+        self._link.authenticate(token)
+        self.flush()
+
+    # ---- bytes and ticks
+
+    def flush(self) -> None:
+        """Give what the link has to the transport."""
+        self._flushing = False
+        transport, link = self._transport, self._link
+        while transport is not None and link.has_output:
+            transport.send(link.take_output())
+
+    def flush_soon(self) -> None:
+        """Once per turn of the loop, however many requests and acks there are."""
+        if not self._flushing and self._transport is not None:
+            self._flushing = True
+            self._loop.call_soon(self._flush_and_arm)
+
+    def _flush_and_arm(self) -> None:
+        self.flush()
+        self._arm()
+
+    def arm_before(self, at: float) -> None:
+        """See to it that a tick comes by then; costs nothing if one does anyway."""
+        if at < self._timer_at and self._transport is not None:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._transport is None:
+            return
+        due = self._link.deadline()
+        if self._timer is not None:
+            if self._timer_at <= due:  # it looks again when it fires
+                return
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        now = self._loop.time()
+        if self._transport is not None and self._link.deadline() <= now:
+            self._handle(self._link.tick(now))
+        self._arm()
+
+    # ---- ends
+
+    def cut(self) -> None:
+        """Break the connection as a network would."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _drop(self, gone: Gone) -> None:
+        """Leave this connection now, whatever the other end does about it."""
+        transport = self._transport
+        self._lost(gone)
+        if transport is not None:
+            transport.close(gone.code, gone.reason[:100])
+
+    def _lost(self, gone: Gone) -> None:
+        if self._transport is not None:
+            self._link_was_open = self._link.state == "open"
+            self._transport = None
+            self._link.disconnected(self._loop.time())
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(gone)
+
+    def _let_go(self) -> None:
+        if self._transport is not None:
+            self._drop(Gone(CloseCode.GOING_AWAY, "stopped"))
+        self._gone = None
+        for timer in (self._timer, self._moving):
+            if timer is not None:
+                timer.cancel()
+        self._timer, self._moving, self._timer_at = None, None, float("inf")
+
+    async def stop(self, *, bye: bool) -> None:
+        """Say goodbye (the session ends) or just leave (it stays resumable)."""
+        self._stopped = True
+        transport = self._transport
+        if transport is not None and self._link.state == "open":
+            if bye:
+                self._link.bye()
+            self.flush()
+            self._lost(Gone(1000, "closed"))
+            transport.close(1000, "bye" if bye else "detached")
+            if not transport.closed:
+                self._leaving = transport
+                await asyncio.wait({self._left}, timeout=self._config.close_timeout)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+
+
+def _name(code: int) -> str:
+    try:
+        return CloseCode(code).name.lower()
+    except ValueError:
+        return "closed"

@@ -1,0 +1,190 @@
+"""Requests on their way: who waits for which answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any
+
+from veredus.errors import ConfigError, RequestError, RequestFailed, RequestLost, RequestRejected, RequestTimeout
+from veredus.link.session import ClientLink, Rejected
+from veredus.model.frames import ErrorCode
+from veredus.model.frames import Message as MessageFrame
+from veredus.peer.items import decoded
+from veredus.wire.payload import encode_value
+
+
+class Pending:
+    """A request that was sent: await it for its result. `rid` is its number, which a notify may be bound to."""
+
+    __slots__ = ("_accepted", "_cancel", "_future", "action", "no_reply", "rid", "timer")
+
+    def __init__(self, action: str, rid: int, no_reply: bool, cancel: Callable[[int], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self.action, self.rid, self.no_reply = action, rid, no_reply
+        self.timer: asyncio.TimerHandle | None = None
+        self._cancel = cancel
+        self._future: asyncio.Future[Any] = loop.create_future()
+        self._accepted: asyncio.Future[None] | None = None
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        try:
+            return (yield from self._future.__await__())
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+    @property
+    def done(self) -> bool:
+        return self._future.done()
+
+    async def accepted(self) -> None:
+        """Wait until the gateway has it for good; raises RequestRejected if it refuses."""
+        if self._accepted is None:
+            self._accepted = asyncio.get_running_loop().create_future()
+        waited = self._accepted
+        await asyncio.wait({waited, self._future}, return_when=asyncio.FIRST_COMPLETED)
+        if not waited.done():
+            error = self._future.exception()
+            if isinstance(error, RequestRejected | RequestLost | RequestTimeout):
+                raise error
+
+    def cancel(self) -> None:
+        """Ask the gateway to stop it, and wait no longer. Its terminal response still comes, as a message."""
+        self._cancel(self.rid)
+        self._stop_timer()
+        self._future.cancel()
+
+    def accept(self) -> None:
+        if self._accepted is None:
+            self._accepted = self._future.get_loop().create_future()
+        if not self._accepted.done():
+            self._accepted.set_result(None)
+        if self.no_reply:
+            self.resolve(None)
+
+    def resolve(self, value: Any) -> None:
+        self._stop_timer()
+        if not self._future.done():
+            self._future.set_result(value)
+
+    def fail(self, error: BaseException) -> None:
+        self._stop_timer()
+        if not self._future.done():
+            self._future.set_exception(error)
+            self._future.exception()  # whoever never awaits it heard of it elsewhere
+
+    def _stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class Requests:
+    """All that are open, by number."""
+
+    def __init__(self, link: ClientLink, flush_soon: Callable[[], None], grace: float) -> None:
+        self._link = link
+        self._flush_soon = flush_soon
+        self._grace = grace
+        self._open: dict[int, Pending] = {}
+        self._to_cancel: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def submit(self, action: str, body: Any, deadline: float | None, serial: bool, no_reply: bool) -> Pending:
+        if not isinstance(action, str) or not action:
+            raise ConfigError("action", action, "a name")
+        if deadline is not None and not 0 < deadline < 1e9:
+            raise ConfigError("deadline", deadline, "seconds above 0")
+        raw = isinstance(body, bytes | bytearray | memoryview)
+        data = bytes(body) if raw else b"" if body is None else encode_value(body)
+        loop = asyncio.get_running_loop()
+        rid = self._link.request(
+            action,
+            data,
+            deadline_ms=max(1, round(deadline * 1000)) if deadline else 0,
+            no_reply=no_reply,
+            serial=serial,
+            encoding="raw" if raw else "json",
+        )
+        pending = Pending(action, rid, no_reply, self._cancel)
+        if deadline is not None:  # the gateway answers at the deadline; this is for when none can be reached
+            pending.timer = loop.call_later(deadline + self._grace, self._timed_out, rid, deadline)
+        self._open[rid] = pending
+        self._flush_soon()
+        return pending
+
+    def _cancel(self, rid: int) -> None:
+        if self._open.pop(rid, None) is not None:
+            if self._link.state == "open":
+                self._link.cancel(rid)
+                self._flush_soon()
+            else:
+                self._to_cancel.add(rid)
+
+    def welcomed(self) -> None:
+        """The link has sent again what is unanswered: now tell which of it nobody waits for any more."""
+        for rid in self._to_cancel:
+            self._link.cancel(rid)
+        self._to_cancel.clear()
+
+    def accepted(self, rid: int) -> None:
+        pending = self._open.get(rid)
+        if pending is not None:
+            pending.accept()
+            if pending.no_reply:
+                del self._open[rid]
+
+    def rejected(self, event: Rejected) -> None:
+        pending = self._open.pop(event.rid, None)
+        if pending is None:
+            return
+        if event.code == ErrorCode.WORKER_LOST:
+            pending.fail(RequestLost(pending.action, event.error or "its session is gone", retryable=event.retryable))
+        else:
+            pending.fail(
+                RequestRejected(
+                    pending.action,
+                    event.error or "rejected",
+                    code=event.code,
+                    retryable=event.retryable,
+                    retry_after=event.retry_after_ms / 1000,
+                )
+            )
+
+    def answered(self, frame: MessageFrame) -> bool:
+        """Whether somebody waited for this response."""
+        pending = self._open.pop(frame.rid, None)
+        if pending is None:
+            return False
+        if frame.code == 0:
+            pending.resolve(decoded(frame.body, frame.encoding))
+        else:
+            pending.fail(
+                RequestFailed(
+                    pending.action, frame.error or "failed", code=frame.code, retryable=_retryable(frame.code)
+                )
+            )
+        return True
+
+    def _timed_out(self, rid: int, seconds: float) -> None:
+        if pending := self._open.pop(rid, None):
+            pending.fail(RequestTimeout(pending.action, f"no answer in {seconds:g} s", code=ErrorCode.DEADLINE))
+
+    def fail_all(self, error: Callable[[str], BaseException]) -> None:
+        for pending in self._open.values():
+            pending.fail(error(pending.action))
+        self._open.clear()
+
+
+def lost(problem: str) -> Callable[[str], RequestError]:
+    return lambda action: RequestLost(action, problem)
+
+
+def _retryable(code: int) -> bool:
+    try:
+        return ErrorCode(code).retryable
+    except ValueError:
+        return False

@@ -1,0 +1,493 @@
+"""The promises of a peer, each broken on purpose by a scripted gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from tests.peer.conftest import QUICK, until
+from tests.peer.scripted import ScriptedGateway
+from veredus.errors import ConfigError
+from veredus.model.delivery import SyncHint
+from veredus.model.frames import Cancel, Gap, GoAway, Join, Kind, Ping
+from veredus.peer import (
+    Connected,
+    Discontinuity,
+    Peer,
+    RequestFailed,
+    RequestLost,
+    RequestRejected,
+    RequestTimeout,
+    SavedSession,
+    SessionClosed,
+    Unreachable,
+    connect,
+)
+from veredus.peer import Gap as GapItem
+from veredus.peer import Message as MessageItem
+
+
+async def take(peer: Peer, count: int) -> list[Any]:
+    return [await peer.receive(10) for _ in range(count)]
+
+
+async def test_requests_are_answered_and_failures_have_codes(either: ScriptedGateway) -> None:
+    def busy(body: object) -> object:
+        raise ValueError("no paper")
+
+    either.actions |= {"busy": busy, "reverse": lambda body: body[::-1]}
+    async with connect(either.url, token="ada", **QUICK) as peer:
+        assert either.hellos[0].token == "ada"
+        assert await peer.request("echo", {"a": [1, "ü", None]}) == {"a": [1, "ü", None]}
+        assert await peer.request("reverse", b"\x00\x01\xff") == b"\xff\x01\x00"
+        with pytest.raises(RequestFailed, match="no paper") as failed:
+            await peer.request("busy")
+        assert (failed.value.code, failed.value.retryable) == (503, True)
+        with pytest.raises(RequestRejected, match="no action nope") as rejected:
+            await peer.request("nope")
+        assert (rejected.value.code, rejected.value.retryable) == (404, False)
+    await until(lambda: not either.sessions)
+
+
+async def test_every_field_arrives_and_asking_for_the_next_acknowledges(either: ScriptedGateway) -> None:
+    async with connect(either.url, **QUICK) as peer:
+        either.push(
+            {"n": 1}, kind=Kind.GROUP, type="mail", title="T", content="C", metadata={"k": "v"}, group="g",
+            sync_hint=2, bind_client_seq_id=123, create_time=99,
+        )  # fmt: skip
+        for n in range(2, 41):
+            either.push(n)
+        first = await peer.receive(5)
+        assert isinstance(first, MessageItem)
+        assert first.as_dict() == {
+            "seq": 1, "ts": 1000, "kind": "group", "type": "mail", "title": "T", "content": "C", "metadata": {"k": "v"},
+            "group": "g", "sync_hint": 2, "bind_client_seq_id": 123, "create_time": 99, "data": {"n": 1},
+        }  # fmt: skip
+        assert first.sync_hint is SyncHint.AFTER_RESPONSE
+        assert peer.cursor.seq == 0
+        assert [item.data for item in await take(peer, 39)] == list(range(2, 41))
+        assert peer.cursor.seq == 39
+        await until(lambda: either.session.acked == 39)
+        peer.handled()
+        await until(lambda: either.session.acked == 40)
+
+
+async def test_cut_and_resumed_with_the_rotated_secret_nothing_missing_nothing_twice(either: ScriptedGateway) -> None:
+    seen: list[int] = []
+    async with connect(either.url, on_message=lambda item: seen.append(item.seq), **QUICK) as peer:
+        for number in range(4):
+            secret = either.session.secrets[0]
+            for _ in range(10):
+                either.push()
+            if number % 2:
+                peer.cut()
+            else:
+                either.cut_all()
+            either.push("while away")
+            await until(lambda number=number: len(either.hellos) == number + 2)  # type: ignore[misc]
+            resume = either.hellos[-1].resume
+            assert resume is not None
+            assert resume.secret == secret
+            await until(lambda number=number: len(seen) == 11 * (number + 1))  # type: ignore[misc]
+        assert seen == list(range(1, 45))
+        assert peer.stats()["resumes"] == 4
+
+
+async def test_copies_are_dropped(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        gateway.push("a")
+        gateway.push("b")
+        await until(lambda: peer.stats()["received"] == 2)
+        gateway.session.wire.send(*gateway.session.log.values())  # type: ignore[union-attr]
+        peer.cut()  # the cursor is still at 0: both are replayed
+        await until(lambda: peer.stats()["resumes"] == 1)
+        gateway.push("c")
+        assert [item.data for item in await take(peer, 3)] == ["a", "b", "c"]
+        assert peer.stats()["duplicates"] >= 2
+
+
+async def test_a_hole_is_never_handed_out(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        gateway.push(1)
+        gateway.session.mute = True
+        gateway.push(2)
+        gateway.session.mute = False
+        gateway.push(3)
+        assert [item.seq for item in await take(peer, 3)] == [1, 2, 3]
+        assert peer.stats()["connections"] == 2
+
+
+async def test_a_request_is_sent_again_run_once_and_answered_once(either: ScriptedGateway) -> None:
+    async def slow(body: object) -> object:
+        peer.cut()
+        await until(lambda: sum(request.action == "slow" for request in either.requests) == 2 or settled())
+        return body
+
+    def settled() -> bool:  # told by the welcome that it is open, a peer need not send it again
+        return len(either.hellos) >= 3
+
+    either.actions["slow"] = slow
+    async with connect(either.url, **QUICK) as peer:
+        either.deaf = True
+        pending = [peer.submit("echo", 1), peer.submit("echo", 2)]
+        await until(lambda: len(either.requests) == 2)
+        either.deaf = False
+        peer.cut()
+        assert [await one for one in pending] == [1, 2]
+        assert await peer.request("slow", 3) == 3
+        assert either.ran == [1, 2, 3]
+        await until(lambda: either.session.rid_floor == 3)
+
+
+async def test_who_only_asks_is_not_stopped_by_the_window(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        for n in range(300):
+            assert await peer.request("echo", n) == n
+        await until(lambda: gateway.session.acked == 300)
+
+
+async def test_nobody_reads_is_warned_of(gateway: ScriptedGateway, caplog: pytest.LogCaptureFixture) -> None:
+    async with connect(gateway.url, **QUICK, window_messages=8) as peer:
+        with caplog.at_level(logging.WARNING, "veredus.peer"):
+            for n in range(8):
+                gateway.push(n)
+            await until(lambda: peer.stats()["waiting"] == 8)
+        assert "nobody reads" in caplog.text
+
+
+async def test_a_lost_session_is_a_discontinuity_and_its_requests_are_lost(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        await peer.join("room")
+        with pytest.raises(RequestRejected, match="secret"):
+            await peer.join("secret")
+        await peer.leave("room")
+        await peer.join("room")
+        gateway.push("old")
+        await until(lambda: peer.stats()["received"] == 1)
+        gateway.deaf = True
+        lost = peer.submit("echo", 1)
+        await until(lambda: len(gateway.requests) == 1)
+        gateway.deaf = False
+        gateway.sessions.clear()
+        gateway.cut_all()
+        with pytest.raises(RequestLost):
+            await lost
+        assert await peer.request("echo", 2) == 2
+        gateway.push("new")
+        items = await take(peer, 4)
+        assert items[1] == Discontinuity("unknown")
+        assert [item.data for item in (items[0], *items[2:])] == ["old", 2, "new"]
+        joins = [frame.group for frame in gateway.frames if isinstance(frame, Join)]
+        assert joins == ["room", "secret", "room", "room"]
+
+
+async def test_a_reset_goes_on_in_the_new_epoch(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        for n in range(3):
+            gateway.push(n)
+        await until(lambda: peer.stats()["received"] == 3)
+        gateway.reset = "fork"
+        gateway.cut_all()
+        await until(lambda: peer.stats()["resets"] == 1)
+        gateway.cut_all()  # before the application saw anything of it
+        await until(lambda: peer.stats()["resumes"] == 1)
+        resume = gateway.hellos[-1].resume
+        assert resume is not None
+        assert resume.cursor.epoch == gateway.session.epoch
+        gateway.push("after")
+        items = await take(peer, 8)
+        assert items[3] == Discontinuity("fork")
+        assert [item.seq for item in items if isinstance(item, MessageItem)] == [1, 2, 3, 1, 2, 3, 4]
+
+
+async def test_the_same_number_with_another_time_is_a_fork_not_a_copy(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        for n in (1, 2, 3):
+            gateway.push(f"old {n}")
+        await until(lambda: peer.stats()["received"] == 3)
+        session = gateway.session
+        session.top, session.mute = 1, True
+        del session.log[3]
+        gateway.push("new 2", ts=7777)
+        session.mute = False
+        gateway.cut_all()
+        await until(lambda: peer.stats()["resumes"] == 1)
+        gateway.push("new 3", ts=8888)
+        items: list[Any] = []
+        while not items or getattr(items[-1], "data", None) != "new 3":
+            items.append(await peer.receive(5))
+        assert Discontinuity("fork") in items
+        assert [item.data for item in items if isinstance(item, MessageItem)][-2:] == ["new 2", "new 3"]
+
+
+async def test_a_log_shorter_than_what_we_have_of_it_is_a_fork_too(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        for n in (1, 2, 3):
+            gateway.push(f"old {n}")
+        assert (await peer.receive(5)).seq == 1  # type: ignore[union-attr]
+        await until(lambda: peer.stats()["received"] == 3)
+        gateway.session.top = 1
+        del gateway.session.log[2], gateway.session.log[3]
+        gateway.cut_all()
+        await until(lambda: peer.stats()["resumes"] == 1)
+        assert await peer.receive(5) == Discontinuity("fork")
+        gateway.push("new 2", ts=7777)
+        assert (await peer.receive(5)).data == "new 2"  # type: ignore[union-attr]
+        peer.handled()
+        assert peer.cursor.seq == 2
+
+
+async def test_a_gap_stands_in_its_place(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        gateway.push(1)
+        gateway.session.wire.send(Gap(2, 5, "drop_oldest", 5000))  # type: ignore[union-attr]
+        gateway.session.top = 5
+        gateway.push(6)
+        one, gap, six = await take(peer, 3)
+        assert isinstance(gap, GapItem)
+        assert (one.data, gap[:3], six.data) == (1, (2, 5, "drop_oldest"), 6)
+        peer.handled()
+        assert peer.cursor.seq == 6
+
+
+async def test_a_wrong_token_is_not_tried_again(either: ScriptedGateway) -> None:
+    either.refusals = [(4501, 0)]
+    with pytest.raises(SessionClosed, match="4501") as closed:
+        await connect(either.url, **QUICK)
+    assert closed.value.code == 4501
+    await asyncio.sleep(0.1)
+    assert len(either.hellos) == 1
+
+
+async def test_superseded_while_iterating_raises(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        gateway.push(1)
+        seen = []
+
+        async def iterate() -> None:
+            async for item in peer:
+                seen.append(item.data)  # type: ignore[union-attr]
+                gateway.session.wire.refuse(4503)  # type: ignore[union-attr]
+
+        with pytest.raises(SessionClosed) as closed:
+            await iterate()
+        assert (seen, closed.value.code) == ([1], 4503)
+        with pytest.raises(SessionClosed):
+            await peer.request("echo")
+
+
+async def test_retry_after_is_waited_and_several_refusals_are_survived(gateway: ScriptedGateway) -> None:
+    gateway.refusals = [(4008, 0), (4005, 150), (4003, 0)]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with connect(gateway.url, **QUICK):
+        assert loop.time() - began >= 0.149
+        assert len(gateway.hellos) == 4
+
+
+async def test_an_expired_token_is_fetched_anew_and_a_fixed_one_ends_it(gateway: ScriptedGateway) -> None:
+    count = 0
+
+    async def token() -> str:
+        nonlocal count
+        count += 1
+        return f"t{count}"
+
+    async with connect(gateway.url, token=token, **QUICK) as peer:
+        gateway.session.wire.refuse(4004)  # type: ignore[union-attr]
+        await until(lambda: peer.stats()["resumes"] == 1)
+        assert [hello.token for hello in gateway.hellos] == ["t1", "t2"]
+        gateway.session.wire.send(Ping(1, token_expires_ms=60_000))  # type: ignore[union-attr]
+        await until(lambda: any(getattr(frame, "token", "") == "t3" for frame in gateway.frames))
+    async with connect(gateway.url, token="fixed", **QUICK) as peer:
+        gateway.session.wire.refuse(4004)  # type: ignore[union-attr]
+        with pytest.raises(SessionClosed, match="expired"):
+            await peer.receive(5)
+
+
+async def test_another_gateway_takes_over_also_over_another_transport(gateway: ScriptedGateway) -> None:
+    other = await ScriptedGateway("quic").start()
+    other.sessions = gateway.sessions  # as in Redis
+    try:
+        async with connect([gateway.url, other.url], **QUICK) as peer:
+            gateway.push(1)
+            await gateway.listener.close()
+            gateway.cut_all()
+            other.push(2)
+            assert [item.data for item in await take(peer, 2)] == [1, 2]
+            assert len(other.hellos) == 1
+    finally:
+        await other.stop()
+
+
+async def test_goaway_moves_by_itself_to_where_it_hints(gateway: ScriptedGateway) -> None:
+    other = await ScriptedGateway().start()
+    other.sessions = gateway.sessions
+    events: list[Any] = []
+    try:
+        async with connect(gateway.url, on_event=events.append, **QUICK) as peer:
+            gateway.session.wire.send(GoAway(30, "drain", other.url))  # type: ignore[union-attr]
+            await until(lambda: peer.stats()["resumes"] == 1)
+            assert len(other.hellos) == 1
+            assert [event.result for event in events if isinstance(event, Connected)] == ["new", "resumed"]
+    finally:
+        await other.stop()
+
+
+async def test_a_gateway_that_never_welcomes_is_left(gateway: ScriptedGateway) -> None:
+    gateway.silent = True
+    with pytest.raises(Unreachable, match=r"no welcome from ws://.* in 0\.2 s"):
+        await connect(gateway.url, connect_timeout=0.2, **QUICK)
+    await until(lambda: not gateway.wires)
+
+
+async def test_nobody_there_is_unreachable() -> None:
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+        await connect("ws://127.0.0.1:1", connect_timeout=0.2, **QUICK)
+
+
+async def test_giving_up_after_a_while_without_any_gateway(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, give_up_after=0.2, **QUICK) as peer:
+        await gateway.stop()
+        with pytest.raises(SessionClosed, match=r"no gateway for 0\.2 s"):
+            await peer.receive(5)
+
+
+async def test_cancelled_and_timed_out_requests(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, grace=0.05, connect_timeout=0.5, **QUICK) as peer:
+        gateway.deaf = True
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await peer.request("echo", 1, deadline=5, serial=True)
+        request = gateway.requests[0]
+        assert (request.serial, request.deadline_ms) == (True, 5000)
+        await until(lambda: Cancel(1) in gateway.frames)
+        with pytest.raises(RequestTimeout, match=r"echo: no answer in 0\.05 s"):
+            await peer.request("echo", 2, deadline=0.05)
+        gateway.silent = True
+        gateway.cut_all()
+        await until(lambda: not peer.connected)
+        third = peer.submit("echo", 3)
+        third.cancel()
+        gateway.silent = False
+        await until(lambda: Cancel(3) in gateway.frames)
+        gateway.deaf = False
+        four = peer.submit("echo", 4)
+        await four.accepted()
+        assert await peer.request("echo", no_reply=True) is None
+        assert await four == 4
+
+
+async def test_a_session_goes_on_in_another_process(gateway: ScriptedGateway) -> None:
+    peer = await connect(gateway.url, **QUICK)
+    assert await peer.request("echo", 0) == 0
+    for n in (1, 2):
+        gateway.push(n)
+    assert (await peer.receive(5)).data == 1  # type: ignore[union-attr]
+    peer.handled()
+    assert (await peer.receive(5)).data == 2  # type: ignore[union-attr]
+    await peer.detach()
+    saved = peer.export().to_json()
+    gateway.push(3)
+    async with connect(gateway.url, resume=saved, **QUICK) as other:
+        assert other.session == peer.session
+        assert [item.data for item in await take(other, 2)] == [2, 3]
+        assert await other.request("echo", 4) == 4
+        assert gateway.ran == [1, 2]
+    assert SavedSession.from_json(saved).cursor.seq == 2
+    with pytest.raises(ConfigError, match="to_json"):
+        connect(gateway.url, resume="{}")
+
+
+async def test_a_slow_reader_gets_everything_and_holds_little(gateway: ScriptedGateway) -> None:
+    """The scripted gateway ignores windows; a real one is tested in tests/gateway. Here: nothing is acked early."""
+    async with connect(gateway.url, **QUICK) as peer:
+        for n in range(200):
+            gateway.push(n)
+        await until(lambda: peer.stats()["waiting"] == 200)
+        await asyncio.sleep(0.15)
+        assert gateway.session.acked == 0
+        assert [item.data for item in await take(peer, 100)] == list(range(100))
+        await until(lambda: gateway.session.acked == 99)
+        many = await peer.receive_many()
+        assert [item.data for item in many] == list(range(100, 200))  # type: ignore[union-attr]
+        await until(lambda: gateway.session.acked == 100)
+
+
+async def test_an_asynchronous_callback_is_awaited_and_its_failure_reported(
+    gateway: ScriptedGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[int] = []
+
+    async def on_message(item: Any) -> None:
+        await asyncio.sleep(0.002)
+        seen.append(item.seq)
+        if item.seq == 2:
+            raise RuntimeError("two")
+
+    async with connect(gateway.url, on_message=on_message, **QUICK) as peer:
+        for n in range(5):
+            gateway.push(n)
+        await until(lambda: gateway.session.acked == 5)
+        assert seen == [1, 2, 3, 4, 5]
+        assert "on_message failed" in caplog.text
+        with pytest.raises(ConfigError, match="on_message"):
+            await peer.receive(1)
+
+
+async def test_the_end_is_told_to_whoever_listens_and_waits(gateway: ScriptedGateway) -> None:
+    events: list[Any] = []
+    peer = await connect(gateway.url, on_message=lambda item: None, on_event=events.append, **QUICK)
+    gateway.session.wire.refuse(4504)  # type: ignore[union-attr]
+    with pytest.raises(SessionClosed, match="4504"):
+        await peer.wait_closed()
+    assert events[-1].error.code == 4504
+    await peer.close()
+    with pytest.raises(SessionClosed, match="not connected yet"):
+        connect(gateway.url).cut()
+
+
+async def test_garbage_from_a_gateway_ends_it_clearly(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        gateway.session.wire.transport.send([b"\xff\xff\xff\xff\xff\xff"])  # type: ignore[union-attr]
+        with pytest.raises(SessionClosed, match="4500"):
+            await peer.receive(5)
+
+
+async def test_two_readers_are_refused(gateway: ScriptedGateway) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        first = asyncio.create_task(peer.receive(5))
+        await asyncio.sleep(0)
+        with pytest.raises(ConfigError, match="one reader"):
+            await peer.receive(1)
+        gateway.push(1)
+        assert (await first).data == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"url": "http://x"}, "ws://"),
+        ({"url": []}, "at least one"),
+        ({"url": "ws://h:99999"}, "ws://"),
+        ({"backof_base": 1}, "did you mean 'backoff_base'"),
+        ({"window_messages": 0}, "window_messages"),
+        ({"connect_timeout": -1}, "seconds above 0"),
+        ({"backoff_base": 30}, "backoff_max"),
+    ],
+)
+def test_wrong_settings_are_named(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text.replace("(", r"\(")):
+        connect(**{"url": "ws://127.0.0.1:1", **given})
+
+
+def test_backoff_is_a_random_part_of_a_doubling_limit() -> None:
+    from veredus.peer import PeerConfig
+
+    config = PeerConfig()
+    assert [config.backoff(n, 1.0) for n in range(9)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 20.0, 20.0]
+    assert config.backoff(10_000, 0.5, retry_after=3) == 13.0
+    assert config.backoff(3, 0.0) == 0.0
