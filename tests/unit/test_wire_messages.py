@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support import golden
 from veredus.model.message import TaskMessage
+from veredus.wire import messages
 from veredus.wire.messages import UndecodableMessage, as_dict, clean, decode_task, encode_task
 
 VECTORS = golden.load("vectors")["task_message"]
@@ -181,3 +182,43 @@ def test_any_bytes_decode_or_raise_the_one_error(data: bytes) -> None:
         return
     assert message.type
     assert message.id
+
+
+def _protobuf_says(data: bytes) -> TaskMessage | None:
+    try:
+        return messages._decode(data)
+    except UndecodableMessage:
+        return None
+
+
+@settings(deadline=None)
+@given(MESSAGES, st.integers(0, 400), st.integers(0, 255), st.integers(0, 400), st.booleans())
+def test_the_quick_way_agrees_with_protobuf(message: TaskMessage, at: int, byte: int, end: int, whole: bool) -> None:
+    """Sound messages, cut ones and ones with a changed byte, seen before or not."""
+    data = bytearray(encode_task(message))
+    if not whole and at < len(data):
+        data[at] = byte
+        del data[end:]
+    for _ in range(2):
+        quick = messages._decode_alike(bytes(data))
+        assert quick is None or quick == _protobuf_says(bytes(data))
+
+
+def test_messages_that_are_alike_take_the_quick_way() -> None:
+    for payload in (b"", b"{}", b"x" * 127, b"x" * 128, b"x" * 70_000):
+        data = encode_task(TaskMessage(type="t", payload=payload, id="1", queue="q", retry=25))
+        quick = messages._decode_alike(data)
+        assert quick is not None
+        assert quick == messages._decode(data)
+
+
+def test_what_is_done_to_one_message_is_not_done_to_the_next() -> None:
+    data = encode_task(TaskMessage(type="t", id="1", queue="q", retry=25))
+    decode_task(data).retried = 7
+    assert decode_task(data).retried == 0
+
+
+def test_what_was_seen_is_bounded() -> None:
+    for number in range(3 * messages._MOST_SEEN):
+        decode_task(encode_task(TaskMessage(type="t", id="1", queue="q", deadline=number + 1)))
+    assert len(messages._seen) <= messages._MOST_SEEN

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from veredus.model.options import DEFAULT_TIMEOUT
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class TaskMessage:
-    """One task. Units as on the wire: whole seconds and Unix seconds; zero and empty mean "none"."""
+    """One task. Units as on the wire: whole seconds and Unix seconds; zero and empty mean "none".
+
+    Without slots: a worker makes one for each task it runs, and copying a dict is quicker than filling fifteen slots.
+    """
 
     type: str
     payload: bytes = b""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from veredus.model.message import TaskMessage
+from veredus.model.verdict import CANCELED, failed_message
 from veredus.wire.schema import MESSAGES, message_class
 
 _FIELDS = tuple(MESSAGES["TaskMessage"])
@@ -83,6 +84,10 @@ _EMPTY = TaskMessage(type="", id="", queue="")
 
 def decode_task(data: bytes) -> TaskMessage:
     """The message in these bytes; raises UndecodableMessage also for bytes that parse but name no task."""
+    return _decode_alike(data) or _decode(data)
+
+
+def _decode(data: bytes) -> TaskMessage:
     record = message_class("TaskMessage")()
     try:
         record.ParseFromString(data)
@@ -107,6 +112,89 @@ def decode_task(data: bytes) -> TaskMessage:
         group_key=record.group_key,
         headers=dict(record.headers) if record.headers else _NO_HEADERS,
     )
+
+
+def _decode_alike(data: bytes) -> TaskMessage | None:
+    """A message that differs only in type, payload and id from one decoded before: those stand in front, and what
+    follows them was seen. None when the bytes are not laid out like that; then protobuf decides.
+
+    Most tasks of a queue are alike in this way, and this takes less than half the time.
+    """
+    size = len(data)
+    try:
+        if data[0] != _TYPE or data[1] > 127:
+            return None
+        at = 2 + data[1]
+        kind = data[2:at]
+        payload = b""
+        if data[at] == _PAYLOAD:
+            length, shift, at = data[at + 1], 7, at + 2
+            if length > 127:
+                length &= 127
+                while True:
+                    digit = data[at]
+                    length |= (digit & 127) << shift
+                    shift += 7
+                    at += 1
+                    if digit < 128:
+                        break
+            payload = data[at : at + length]
+            at += length
+        if data[at] != _ID or data[at + 1] > 127:
+            return None
+        end = at + 2 + data[at + 1]
+        if end > size:
+            return None
+        tail = data[end:]
+        alike = _seen.get(tail)
+        if alike is None:
+            alike = _remember(tail)
+            if alike is None:
+                return None
+        name, task_id = kind.decode(), data[at + 2 : end].decode()
+    except (IndexError, UnicodeDecodeError):
+        return None
+    if not name or not task_id:
+        return None
+    values = alike.copy()
+    values["type"], values["payload"], values["id"] = name, payload, task_id
+    message = _new_message(TaskMessage)
+    message.__dict__ = values
+    return message
+
+
+_TYPE, _PAYLOAD, _ID = 0x0A, 0x12, 0x1A
+_MOST_SEEN, _LONGEST_SEEN = 256, 256
+_seen: dict[bytes, dict[str, Any]] = {}
+_new_message = object.__new__
+
+
+def _remember(tail: bytes) -> dict[str, Any] | None:
+    """The fields in the end of a message; None if these bytes are not just that. Ends that never come again (a lock, a
+    deadline, an error) push each other out and cost nothing but their own decoding."""
+    record = message_class("TaskMessage")()
+    try:
+        record.ParseFromString(tail)
+    except Exception:
+        return None
+    if record.type or record.id or record.payload or record.headers:
+        return None
+    values = {name: getattr(record, name) for name in _SCALARS}
+    values["headers"] = _NO_HEADERS
+    if len(tail) <= _LONGEST_SEEN:
+        if len(_seen) >= _MOST_SEEN:
+            _seen.clear()
+        _seen[tail] = values
+    return values
+
+
+def cancelled(data: bytes, now: float) -> bytes:
+    """The same message, failed for the reason that Asynq gives for a cancelled task; bytes that are none stay."""
+    try:
+        message = decode_task(data)
+    except UndecodableMessage:
+        return data
+    return encode_task(failed_message(message, CANCELED, now, counts=False))
 
 
 def clean(text: str) -> str:

@@ -1,0 +1,57 @@
+"""Alarms ring once, in time, and not after they were dismissed, near or far."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from veredus.worker import alarms
+from veredus.worker.alarms import GRAIN, Alarms
+
+
+@pytest.fixture(autouse=True)
+def short_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alarms, "FAR", 0.05)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.03, 0.08, 0.13, 0.2, 0.31])
+async def test_it_rings_in_time(seconds: float) -> None:
+    rung: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    mine: Alarms[str] = Alarms(lambda item: rung.set_result(time.monotonic()))
+    now = time.monotonic()
+    mine.set("a", now + seconds, now)
+    assert await rung - (now + seconds) > -0.001
+
+
+@pytest.mark.parametrize("dismissed_after", [0.0, 0.16])
+async def test_a_dismissed_one_is_silent_and_leaves_nothing_behind(dismissed_after: float) -> None:
+    rung: list[str] = []
+    over = asyncio.Event()
+
+    def ring(item: str) -> None:
+        rung.append(item)
+        over.set()
+
+    mine: Alarms[str] = Alarms(ring)
+    now = time.monotonic()
+    slot = mine.set("a", now + 0.2, now)
+    mine.set("b", now + 0.2 + 2 * GRAIN, now)
+    assert slot < 0
+    await asyncio.sleep(dismissed_after)
+    mine.dismiss("a", slot)
+    await over.wait()
+    assert rung == ["b"]
+    assert not mine._near
+    assert not mine._moved
+
+
+async def test_dismissing_twice_or_after_it_rang_does_no_harm() -> None:
+    over = asyncio.Event()
+    mine: Alarms[str] = Alarms(lambda item: over.set())
+    now = time.monotonic()
+    slot = mine.set("a", now + 0.15, now)
+    await over.wait()
+    mine.dismiss("a", slot)
+    mine.dismiss("a", slot)
