@@ -10,26 +10,34 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
 
 from veredus.client.blocking import BlockingPortal
 from veredus.client.calls import DEFAULT_MAX_PAYLOAD, Call
 from veredus.client.handle import Handle
+from veredus.client.pushing import Pushing
 from veredus.client.steering import Steering
 from veredus.client.task import P, R, T, Task, default_name
+from veredus.clock import SYSTEM, Clock
 from veredus.errors import ConfigError
+from veredus.gateway.declare import Serving
+from veredus.model.archive import ArchiveLimits
 from veredus.model.grouping import GRACE, Aggregation, check_pattern, check_seconds, check_size
 from veredus.model.job import Job
+from veredus.model.limits import Limit, Limits, check_limits
 from veredus.model.options import OptionArgs, Options, seconds
+from veredus.model.request import ActionRule
 from veredus.model.retry import RetryDelay, as_function
 from veredus.scheduler.declare import Scheduling
 from veredus.scheduler.entries import Book
 
 if TYPE_CHECKING:
-    from veredus.client.client import Client
+    from veredus.client.client import Client, SendMiddleware
     from veredus.client.connections import Connections
+    from veredus.client.semaphore import Semaphore
     from veredus.inspector.inspector import Inspector
     from veredus.store.redis import Redis
+    from veredus.testing.rehearsal import Rehearsal
     from veredus.worker.worker import Worker
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
@@ -39,7 +47,7 @@ Middleware = Callable[[Job, Callable[[Job], Awaitable[Any]]], Awaitable[Any]]
 logger = logging.getLogger("veredus")
 
 
-class App(Scheduling, Steering):
+class App(Scheduling, Steering, Serving, Pushing):
     """Tasks, topics and how to reach Redis. Making one connects to nothing.
 
     Without `url` it uses VEREDUS_REDIS_URL, then REDIS_URL, else a real server embedded on this machine.
@@ -55,8 +63,11 @@ class App(Scheduling, Steering):
         patience: float = 5.0,
         timeout: float = 5.0,
         lifespan: Lifespan | None = None,
+        archive_size: int | None = None,
+        archive_days: int | None = None,
     ) -> None:
         self._url = url
+        self.archive = ArchiveLimits.make(archive_size, archive_days)
         self._defaults = Options().merged({"queue": queue})
         if not isinstance(max_payload, int) or max_payload < 1:
             raise ConfigError("max_payload", max_payload, "a number of bytes of at least 1")
@@ -70,12 +81,20 @@ class App(Scheduling, Steering):
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.patterns: dict[str, Task[..., Any, Any]] = {}
         self.middlewares: list[Middleware] = []
+        self.send_middlewares: list[SendMiddleware] = []
         self.schedules = Book()
+        self.actions: dict[str, ActionRule] = {}
+        """What clients may call, by name."""
+        self.gateway_settings: dict[str, Any] = {}
         self.aggregations: list[Aggregation] = []
+        self.limits: dict[str, tuple[Limit, ...]] = {}
+        """Of queues; those of tasks are theirs."""
         self._patience = seconds("patience", patience)
         self._timeout = seconds("timeout", timeout)
         self._portal = BlockingPortal()
         self._connections: Connections | None = None
+        self._stage: Stage | None = None
+        """While it is being tested: the server and the clock that stand in for the real ones."""
         if url is not None:
             self._check_url(url)
 
@@ -92,6 +111,8 @@ class App(Scheduling, Steering):
         name: str | None = None,
         run_in: str | None = None,
         retry_delay: RetryDelay | None = None,
+        retry_front: bool | None = None,
+        limit: Limits = None,
         payload: str = "json",
         **options: Unpack[OptionArgs],
     ) -> TaskDecorator: ...
@@ -163,10 +184,28 @@ class App(Scheduling, Steering):
 
         return declare
 
+    def limit(self, queue: str, limit: Limits) -> None:
+        """Limit a whole queue, over all workers: `app.limit("mail", Limit(rate="100/s"))`. None takes an earlier limit
+        away, also one that another program declared."""
+        self.limits[Options().merged({"queue": queue}).queue] = check_limits("limit", limit)
+
+    def semaphore(self, scope: str, most: int) -> Semaphore:
+        """Asynq's own semaphore, shared with Go: inside a handler, `if not await semaphore.acquire(): raise ...`."""
+        from veredus.client.semaphore import Semaphore
+        from veredus.worker.context import current
+
+        return Semaphore(scope, most, lambda: self._client().store.redis, current)
+
     def middleware(self, function: Middleware) -> Middleware:
         """Wrap every handler: `async def log(job, call_next): return await call_next(job)`. The first declared is the
         outermost; unknown types pass through it as well."""
         self.middlewares.append(function)
+        return function
+
+    def send_middleware(self, function: SendMiddleware) -> SendMiddleware:
+        """Wrap everything that this app sends: `async def tag(calls, send): return await send(calls)`. `calls` is an
+        iterable of one or many; what comes back is a list of their handles. The first declared is the outermost."""
+        self.send_middlewares.append(function)
         return function
 
     def _declare(
@@ -177,6 +216,8 @@ class App(Scheduling, Steering):
         codec: Any = None,
         run_in: str | None = None,
         retry_delay: RetryDelay | None = None,
+        retry_front: bool | None = None,
+        limit: Limits = None,
         payload: str = "json",
         registry: dict[str, Task[..., Any, Any]] | None = None,
         **options: Any,
@@ -199,6 +240,8 @@ class App(Scheduling, Steering):
             options=self._defaults.merged(options),
             run_in=run_in,
             retry_delay=None if retry_delay is None else as_function(retry_delay),
+            retry_front=retry_front,
+            limits=check_limits("limit", limit),
         )
         registry[name] = task
         return task
@@ -279,9 +322,16 @@ class App(Scheduling, Steering):
             from veredus.client.connections import Connections
             from veredus.client.desk import Desk
 
-            self._connections = Connections(self.open_redis, max_payload=self.max_payload, patience=self._patience)
-            self._connections.desk = Desk(self._connections.client, self._portal, self._function_of)
-            if self.url is not None:
+            self._connections = Connections(
+                self.open_redis,
+                max_payload=self.max_payload,
+                patience=self._patience,
+                archive=self.archive,
+                clock=self.clock,
+                middlewares=self.send_middlewares,
+            )
+            self._connections.desk = Desk(self._connections.client, self._portal, self._function_of, self.clock)
+            if self.url is not None and self._stage is None:
                 from veredus.store.address import parse_url
 
                 _say_server(parse_url(self.url).describe())
@@ -291,6 +341,8 @@ class App(Scheduling, Steering):
         """A Redis that connects at the first call: the given URL, the environment's, or the embedded server."""
         from veredus.store.store import connect
 
+        if self._stage is not None:
+            return self._stage.open_redis(name)
         url = self.url
         if url is not None:
             return connect(url, timeout=self._timeout, name=name)
@@ -306,6 +358,10 @@ class App(Scheduling, Steering):
         self._check_url(url)
         self._url = url
 
+    @property
+    def clock(self) -> Clock:
+        return SYSTEM if self._stage is None else self._stage.clock
+
     def _check_url(self, url: str) -> None:
         from veredus.store.address import parse_url
 
@@ -318,7 +374,15 @@ class App(Scheduling, Steering):
         event loop runs; its connection is the app's."""
         from veredus.inspector.inspector import Inspector
 
-        return Inspector(self._client().store.redis)
+        return Inspector(self._client().store.redis, archive=self.archive)
+
+    # Testing.
+
+    def test(self, **settings: Any) -> Rehearsal:
+        """Run tasks inline, by a clock of the test's own, on a server of its own: `async with app.test() as q:`."""
+        from veredus.testing.rehearsal import Rehearsal
+
+        return Rehearsal(self, **settings)
 
     # Working.
 
@@ -359,6 +423,14 @@ def _say_server(description: str) -> None:
 def _say_embedded(description: str) -> None:
     """Loud on purpose: a forgotten variable in production must not start a private queue silently."""
     logger.warning("neither VEREDUS_REDIS_URL nor REDIS_URL is set: using the %s", description)
+
+
+class Stage(Protocol):
+    """What stands in for server and time while an app is being tested."""
+
+    clock: Clock
+
+    def open_redis(self, name: str) -> Redis: ...
 
 
 class TaskDecorator:

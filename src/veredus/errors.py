@@ -9,6 +9,7 @@
     │   ├── ConnectionLost     no connection, or it broke before the answer came: the outcome is unknown
     │   ├── AuthError          wrong or missing password, or a permission is missing
     │   ├── NotReady           the server is loading, read-only or failing over: try again soon
+    │   ├── NotConfirmed       written, but not known to be as safe as was asked for
     │   └── CommandRefused     Redis answered with an error of its own (wrong type, out of memory, ...)
     ├── TaskError
     │   ├── TaskNotFound       no task with this id is in this queue
@@ -23,7 +24,21 @@
     ├── QueueError
     │   ├── QueueNotFound      no queue of that name was ever used
     │   ├── QueueNotEmpty      the queue still has tasks
+    │   ├── QueueClosed        the queue takes no new tasks until it is opened again
+    │   ├── GroupNotFound      no task waits in a group of that name
+    │   ├── LaneNotHeld        no archived task holds up the tasks with this order key
     │   └── ArchiveFull        the archive has no room for so many tasks
+    ├── ScheduleNotFound       no schedule has this id
+    ├── ServerNotFound         no worker process that lives has this id
+    ├── GatewayError
+    │   ├── Unauthorized       a client's token was refused
+    │   ├── Unreachable        no gateway could be reached
+    │   ├── SessionClosed      the gateway ended the session for good, or this side closed it
+    │   └── RequestError
+    │       ├── RequestRejected  refused before it was accepted: it did not run
+    │       ├── RequestFailed    its response is an error
+    │       ├── RequestTimeout   no response in time: it may or may not have run
+    │       └── RequestLost      its session is gone: it may or may not have run
     ├── EmbeddedError          the embedded server cannot be found, started or shared
     └── WorkerStopped          the worker is (or has been) stopped
 
@@ -31,12 +46,20 @@ Raised by handlers, to steer what happens next (they are not failures of Veredus
 
     SkipRetry    archive now, whatever retries are left
     RevokeTask   delete the task, counted as processed, not as failed
+    Refused      answer a client's request with this error, whatever retries are left
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The hint for a name that is not known: one that begins with it, or else one that looks like it."""
+    names = list(known)
+    found = [one for one in names if name and one.startswith(name)] or difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 class VeredusError(Exception):
@@ -91,6 +114,11 @@ class NotReady(StoreError):
     """The server is loading its data, is a read-only replica or is failing over: try again soon."""
 
 
+class NotConfirmed(StoreError):
+    """It was written, but neither a replica nor the disk confirmed it in time: a failure of the server may still lose
+    it. To send it again is safe with a dedupe key."""
+
+
 class CommandRefused(StoreError):
     """Redis answered with an error of its own."""
 
@@ -104,7 +132,8 @@ class TaskNotFound(TaskError):
 
     def __init__(self, task_id: str, queue: str, *, hint: str = "") -> None:
         self.task_id, self.queue = task_id, queue
-        super().__init__(f"no task {task_id!r} in queue {queue!r}{hint and f' ({hint})'}")
+        where = f"queue {queue!r}" if queue else "any queue"
+        super().__init__(f"no task {task_id!r} in {where}{hint and f' ({hint})'}")
 
 
 class WrongState(TaskError):
@@ -172,6 +201,48 @@ class QueueNotEmpty(QueueError):
         super().__init__(f"queue {queue!r} {problem}")
 
 
+class QueueClosed(QueueError):
+    """The queue takes no new tasks until somebody opens it again."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        super().__init__(f"queue {queue!r} is closed: it takes no new tasks until it is opened (veredus queue open)")
+
+
+class GroupNotFound(QueueError):
+    """No task waits in a group of that name."""
+
+    def __init__(self, group: str, queue: str, *, known: Iterable[str] = ()) -> None:
+        self.group, self.queue = group, queue
+        super().__init__(f"no task waits in group {group!r} of queue {queue!r}{near(group, known)}")
+
+
+class ScheduleNotFound(VeredusError):
+    """No schedule has this id, and none that had it has left a history."""
+
+    def __init__(self, entry_id: str, *, known: Iterable[str] = ()) -> None:
+        self.entry_id = entry_id
+        super().__init__(f"no schedule {entry_id!r}{near(entry_id, known)}")
+
+
+class ServerNotFound(VeredusError):
+    """No worker process that lives has this id."""
+
+    def __init__(self, server: str, *, known: Iterable[str] = ()) -> None:
+        self.server = server
+        super().__init__(f"no worker process {server!r}{near(server, known)}")
+
+
+class LaneNotHeld(QueueError):
+    """No archived task holds up the tasks with this order key."""
+
+    def __init__(self, order_key: str, queue: str, *, known: Iterable[str] = ()) -> None:
+        self.order_key, self.queue = order_key, queue
+        near = difflib.get_close_matches(order_key, list(known), n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        super().__init__(f"nothing holds up the order key {order_key!r} in queue {queue!r}{hint}")
+
+
 class ArchiveFull(QueueError):
     """The archive has no room for so many tasks: its oldest would be deleted."""
 
@@ -181,6 +252,52 @@ class ArchiveFull(QueueError):
             f"archiving {tasks:,} tasks of queue {queue!r} would delete {excess:,}: the archive keeps {limit:,}; "
             "allow it with drop_excess=True"
         )
+
+
+class GatewayError(VeredusError):
+    """Something about a client's connection, session or request."""
+
+
+class Unauthorized(GatewayError):
+    """A client's token was refused."""
+
+
+class Unreachable(GatewayError, ConnectionError):
+    """No gateway could be reached, or none welcomed us in time."""
+
+
+class SessionClosed(GatewayError):
+    """The gateway ended the session and connecting again would not help; or this side closed it (code 0)."""
+
+    def __init__(self, text: str, *, code: int = 0) -> None:
+        self.code = code
+        super().__init__(text)
+
+
+class RequestError(GatewayError):
+    """A client's request has no result. `retryable`: the same request may succeed later, `retry_after` seconds from
+    now."""
+
+    def __init__(self, action: str, problem: str, *, code: int = 0, retryable: bool = False, retry_after: float = 0.0):
+        self.action, self.problem, self.code = action, problem, code
+        self.retryable, self.retry_after = retryable, retry_after
+        super().__init__(f"{action}: {problem}" + (f" (code {code})" if code else ""))
+
+
+class RequestRejected(RequestError):
+    """Refused before it was accepted: it did not run."""
+
+
+class RequestFailed(RequestError):
+    """Its response is an error."""
+
+
+class RequestTimeout(RequestError, TimeoutError):
+    """No response in time: it may or may not have run."""
+
+
+class RequestLost(RequestError):
+    """Its session is gone: it may or may not have run."""
 
 
 class EmbeddedError(VeredusError):
@@ -197,3 +314,13 @@ class SkipRetry(Exception):
 
 class RevokeTask(Exception):
     """Raise (or wrap) in a handler: delete the task; counted as processed, not as failed."""
+
+
+class Refused(SkipRetry):
+    """Raise in an action: the client gets this code and text as the answer to its request."""
+
+    def __init__(self, code: int, text: str = "") -> None:
+        if not isinstance(code, int) or not 400 <= code <= 999:
+            raise ConfigError("code", code, "a whole number from 400 to 999")
+        self.code, self.text = code, text
+        super().__init__(text or f"refused with code {code}")

@@ -3,40 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from veredus.client.calls import Call
 from veredus.client.desk import Desk
 from veredus.client.handle import Handle
 from veredus.client.waiting import Listener
 from veredus.clock import SYSTEM, Clock
-from veredus.errors import TaskIdConflict
+from veredus.errors import ConnectionLost, NotReady, TaskIdConflict
 from veredus.model.build import build, due_text, expires_text, new_id
 from veredus.model.lifecycle import State
-from veredus.model.options import Options
 from veredus.store.batching import MAX_ITEMS, in_batches
 from veredus.store.intake import CREATED, ID_EXISTS, Entry, Intake, entry_size
 from veredus.store.store import Store
 from veredus.wire import keys
 from veredus.wire.messages import Mold, encode_task
 
+if TYPE_CHECKING:
+    from veredus.client.notifier import Notifier
+
 MAX_MOLDS = 1_000
+
+Send = Callable[[Iterable[Call[Any]]], Awaitable[list[Handle[Any]]]]
+SendMiddleware = Callable[[Iterable[Call[Any]], Send], Awaitable[list[Handle[Any]]]]
+"""Wraps everything that is sent: the calls, and what sends them; one handle per call, in their order."""
 
 
 class Client:
     """The producer's side of one store."""
 
-    def __init__(self, store: Store, *, max_payload: int, clock: Clock = SYSTEM, desk: Desk | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        max_payload: int,
+        clock: Clock = SYSTEM,
+        desk: Desk | None = None,
+        middlewares: Sequence[SendMiddleware] = (),
+    ) -> None:
         self.store = store
+        self._middlewares = middlewares
         self.listener = Listener(store.redis, store.results)
+        self._notifier: Notifier | None = None
         self._desk = desk
         self._max_payload = max_payload
         self._clock = clock
-        self._molds: dict[tuple[str, int], tuple[Mold, Options]] = {}
+        self._molds: dict[tuple[str, int], _OptionsMold] = {}
 
     async def enqueue(self, call: Call[Any]) -> Handle[Any]:
         """Returns once Redis has the task. Raises TaskIdConflict for an id that is taken."""
+        if self._middlewares:
+            return (await self._through(self._enqueue_one)((call,)))[0]
+        return await self._enqueue(call)
+
+    async def _enqueue_one(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+        return [await self._enqueue(call) for call in calls]
+
+    async def _enqueue(self, call: Call[Any]) -> Handle[Any]:
         entry = self.entry(call)
         queue = call.options.queue
         code = await self.store.intake.add(queue, entry)
@@ -44,8 +70,19 @@ class Client:
             raise TaskIdConflict(entry.task_id, queue)
         return _handle(call, entry, code, self._desk)
 
+    @property
+    def notifier(self) -> Notifier:
+        """For messages to clients of the gateway."""
+        if self._notifier is None:
+            from veredus.client.notifier import Notifier
+
+            self._notifier = Notifier(self.store, clock=self._clock)
+        return self._notifier
+
     async def close(self) -> None:
         self.listener.close()
+        if self._notifier is not None:
+            await self._notifier.close()
         await self.store.close()
 
     async def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
@@ -54,21 +91,35 @@ class Client:
         A list is looked through before anything is sent; other iterables are sent as they come, so if one of them
         raises, what came before is in Redis.
         """
+        return await (self._through(self._enqueue_many) if self._middlewares else self._enqueue_many)(calls)
+
+    def _through(self, send: Send) -> Send:
+        """The first declared is the outermost."""
+        for middleware in reversed(self._middlewares):
+            send = functools.partial(_call_middleware, middleware, send)
+        return send
+
+    async def _enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
         if isinstance(calls, list | tuple):
             for call in calls:
                 call.check_size(self._max_payload)
         batches = _Batches(self.store.intake, self._desk)
         for call in calls:
-            await batches.add(call, self.entry(call))
+            if batches.add(call, self.entry(call)):
+                await batches.send()
         return await batches.finish()
 
     def entry(self, call: Call[Any]) -> Entry:
         """What will be stored for this call."""
         call.check_size(self._max_payload)
-        options, now = call.options, self._clock.time()
+        options = call.options
         if options.task_id is None and not options.unique_for:
             task_id = new_id()
-            data = self._mold(call).cast(task_id, call.payload or b"")
+            mold = self._mold(call)
+            data = mold.cast(task_id, call.payload or b"")
+            if mold.is_plain:
+                return Entry(task_id, data, own_id=True)
+            now = self._clock.time()
             return Entry(
                 task_id,
                 data,
@@ -76,7 +127,11 @@ class Client:
                 expires_text(options, now),
                 own_id=True,
                 group=options.group or "",
+                order_key=options.order_key or "",
+                order_hold=options.order_hold,
+                limit_key=options.limit_key or "",
             )
+        now = self._clock.time()
         message = build(call.type, call.payload, options)
         if options.unique_for:
             message.unique_key = keys.unique(options.queue, call.type, call.payload)
@@ -89,18 +144,37 @@ class Client:
             int(options.unique_for or 0),
             own_id=options.task_id is None,
             group=message.group_key,
+            replace=options.replace,
+            order_key=options.order_key or "",
+            order_hold=options.order_hold,
+            limit_key=options.limit_key or "",
         )
 
-    def _mold(self, call: Call[Any]) -> Mold:
+    def _mold(self, call: Call[Any]) -> _OptionsMold:
         """Tasks of one type with the same options object differ only in id and payload."""
         key = (call.type, id(call.options))
         found = self._molds.get(key)
         if found is None:
             if len(self._molds) >= MAX_MOLDS:
                 self._molds.clear()
-            # The options are kept with it, so that their id cannot come to mean others.
-            found = self._molds[key] = (Mold(build(call.type, b"", call.options)), call.options)
-        return found[0]
+            found = self._molds[key] = _OptionsMold(call)
+        return found
+
+
+async def _call_middleware(middleware: SendMiddleware, send: Send, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+    return await middleware(calls, send)
+
+
+class _OptionsMold(Mold):
+    """Keeps the options, so that their id cannot come to mean others, and knows whether they ask for anything special."""
+
+    __slots__ = ("is_plain", "options")
+
+    def __init__(self, call: Call[Any]) -> None:
+        super().__init__(build(call.type, b"", call.options))
+        self.options = options = call.options
+        special = (options.delay, options.at, options.expires, options.group, options.order_key, options.limit_key)
+        self.is_plain = all(value is None for value in special)
 
 
 class _Batches:
@@ -111,30 +185,51 @@ class _Batches:
         self._desk = desk
         self._sent: list[tuple[Call[Any], Entry]] = []
         self._codes: dict[int, int] = {}
-        self._desks: dict[tuple[str, State], list[int]] = {}
+        self._desks: dict[tuple[str, tuple[State, bool]], list[int]] = {}
+        self._full: list[int] = []
         self._on_the_way: list[asyncio.Task[None]] = []
+        self._last: dict[str, asyncio.Task[None]] = {}
+        """Of each queue, the last batch with order keys: the next one waits for it."""
 
-    async def add(self, call: Call[Any], entry: Entry) -> None:
+    def add(self, call: Call[Any], entry: Entry) -> bool:
+        """True when a batch is full: then it must be sent."""
+        position = len(self._sent)
         self._sent.append((call, entry))
-        desk = self._desks.setdefault((call.options.queue, entry.state), [])
-        desk.append(len(self._sent) - 1)
-        if len(desk) >= MAX_ITEMS:
-            del self._desks[(call.options.queue, entry.state)]
-            await self._send(desk)
+        key = (call.options.queue, entry.desk)
+        desk = self._desks.get(key)
+        if desk is None:
+            desk = self._desks[key] = []
+        desk.append(position)
+        if len(desk) < MAX_ITEMS:
+            return False
+        self._full = self._desks.pop(key)
+        return True
 
     async def finish(self) -> list[Handle[Any]]:
-        for desk in self._desks.values():
-            await self._send(desk)
+        with contextlib.suppress(ConnectionLost, NotReady):  # each write tries that again, for as long as it may
+            await self._intake.register(*{queue for queue, _ in self._desks})
+        # Together: the rest of many queues costs one round trip per server.
+        self._on_the_way += [self._start(desk) for desk in self._desks.values()]
         await asyncio.gather(*self._on_the_way)
         return [_handle(call, entry, self._codes[n], self._desk) for n, (call, entry) in enumerate(self._sent)]
 
-    async def _send(self, positions: list[int]) -> None:
+    async def send(self) -> None:
         while len(self._on_the_way) > 1:
             await self._on_the_way.pop(0)
-        self._on_the_way.append(asyncio.create_task(self._write(positions)))
+        self._on_the_way.append(self._start(self._full))
         await asyncio.sleep(0)  # so that it leaves now, not when the next batch is full
 
-    async def _write(self, positions: list[int]) -> None:
+    def _start(self, positions: list[int]) -> asyncio.Task[None]:
+        call, entry = self._sent[positions[0]]
+        if not entry.desk[1]:
+            return asyncio.create_task(self._write(positions))
+        queue = call.options.queue
+        self._last[queue] = asyncio.create_task(self._write(positions, self._last.get(queue)))
+        return self._last[queue]
+
+    async def _write(self, positions: list[int], after: asyncio.Task[None] | None = None) -> None:
+        if after is not None:
+            await after
         for batch in in_batches(positions, lambda position: entry_size(self._sent[position][1])):
             entries = [self._sent[position][1] for position in batch]
             codes = await self._intake.add_many(self._sent[batch[0]][0].options.queue, entries)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from veredus.client.client import Client
+from veredus.client.client import Client, SendMiddleware
 from veredus.client.desk import Desk
+from veredus.clock import SYSTEM, Clock
+from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.store.redis import Redis
 from veredus.store.store import Store
 
@@ -16,10 +18,22 @@ from veredus.store.store import Store
 class Connections:
     """Clients by event loop. Nothing is opened before it is used; a forked child starts with none."""
 
-    def __init__(self, open_redis: Callable[[], Redis], *, max_payload: int, patience: float) -> None:
+    def __init__(
+        self,
+        open_redis: Callable[[], Redis],
+        *,
+        max_payload: int,
+        patience: float,
+        archive: ArchiveLimits = ASYNQS,
+        clock: Clock = SYSTEM,
+        middlewares: Sequence[SendMiddleware] = (),
+    ) -> None:
         self._open_redis = open_redis
         self._max_payload = max_payload
         self._patience = patience
+        self._archive = archive
+        self._clock = clock
+        self._middlewares = middlewares
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
         self._pid = os.getpid()
         self.desk: Desk | None = None
@@ -32,9 +46,20 @@ class Connections:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            store = Store(self._open_redis(), patience=self._patience)
-            client = self._clients[loop] = Client(store, max_payload=self._max_payload, desk=self.desk)
+            store = Store(self._open_redis(), patience=self._patience, archive=self._archive)
+            client = self._clients[loop] = Client(
+                store,
+                max_payload=self._max_payload,
+                clock=self._clock,
+                desk=self.desk,
+                middlewares=self._middlewares,
+            )
         return client
+
+    @property
+    def loops(self) -> list[asyncio.AbstractEventLoop]:
+        """Those that have opened something."""
+        return list(self._clients)
 
     async def close(self) -> None:
         """Close what this loop opened."""

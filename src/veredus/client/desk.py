@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from datetime import timedelta
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import ResultGone, TaskCancelled, TaskFailed
 from veredus.model.ending import CancelOutcome, Progress, Status, check_then, read_progress
-from veredus.model.verdict import CANCELED, failed_message
+from veredus.model.verdict import CANCELED
 from veredus.store import results
 from veredus.store.results import Sight
-from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
+from veredus.wire.messages import UndecodableMessage, cancelled, decode_task
 from veredus.wire.results import Decode, result_decoder
 
 if TYPE_CHECKING:
@@ -77,15 +78,8 @@ class Desk:
 
     async def cancel(self, queue: str, task_id: str, then: str) -> CancelOutcome:
         store = self._client().store
-        return CancelOutcome(await store.cancels.cancel(queue, task_id, check_then(then), self._give_reason))
-
-    def _give_reason(self, data: bytes) -> bytes:
-        """The same message, failed for the reason that Asynq gives for a cancelled task."""
-        try:
-            message = decode_task(data)
-        except UndecodableMessage:
-            return data
-        return encode_task(failed_message(message, CANCELED, self._clock.time(), counts=False))
+        reword = functools.partial(cancelled, now=self._clock.time())
+        return CancelOutcome(await store.cancels.cancel(queue, task_id, check_then(then), reword))
 
     def _sights(self, handle: Handle[Any]) -> Any:
         return self._client().listener.sights(handle.queue, handle.id)

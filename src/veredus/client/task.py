@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from veredus.client.calls import Call
 from veredus.client.handle import Handle
 from veredus.errors import ConfigError
+from veredus.model.limits import Limit
 from veredus.model.options import OptionArgs, Options
 from veredus.model.retry import RetryDelayFunction
 from veredus.wire.payload import Codec
@@ -47,6 +48,8 @@ class Task(Generic[P, R, T]):
         options: Options,
         run_in: str | None = None,
         retry_delay: RetryDelayFunction | None = None,
+        retry_front: bool | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> None:
         self._sender = sender
         self.function = function
@@ -55,6 +58,8 @@ class Task(Generic[P, R, T]):
         self.options = options
         self.run_in = where_to_run(function, run_in)
         self.retry_delay = retry_delay
+        self.retry_front = retry_front
+        self.limits = limits
         self.__name__ = getattr(function, "__name__", name)
         self.__qualname__ = getattr(function, "__qualname__", name)
         self.__module__ = function.__module__

@@ -75,7 +75,7 @@ class Mass:
 
     async def check_room(self, queue: str, state: str, group: str | None, where: Query | None) -> None:
         """Raises ArchiveFull when the archive cannot keep them all."""
-        limit = self._tasks.archive_size - 1
+        limit = self._tasks.limits.size
         room = max(0, limit - await self._tasks.count(queue, "archived"))
         groups = [group or ""]
         if state == "aggregating" and group is None:

@@ -7,14 +7,18 @@ import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from veredus.inspector.findings import Finding, damage
+from veredus.inspector.lane_checkup import LaneCheckup
+from veredus.model.ordering import PARKED
 from veredus.store.checkups import CHUNK, Checkups, Sight
 from veredus.wire import keys
 from veredus.wire.messages import UndecodableMessage, decode_task
 
 STALE_SET = 120
 """Seconds after its deadline at which nobody can be expected to reclaim an aggregation set any more."""
-_TYPES = {"pending": "list", "active": "list", "groups": "set"} | dict.fromkeys(
-    ("lease", "scheduled", "retry", "archived", "completed", "due", "aggregation_sets"), "zset"
+STALE_MOVE = 60
+"""Seconds after which a move that has not ended was broken off."""
+_TYPES = {"pending": "list", "active": "list", "groups": "set", "limits": "hash"} | dict.fromkeys(
+    ("lease", "scheduled", "retry", "archived", "completed", "due", "aggregation_sets", "lanes", "limited"), "zset"
 )
 _SETS = ("scheduled", "retry", "archived", "completed")
 _USED = (*_SETS, "pending", "active")
@@ -35,6 +39,7 @@ class Checkup:
         self._in_lists: dict[str, set[str]] = {"pending": set(), "active": set()}
         self._staged: set[str] = set()
         self._groups: set[str] = set()
+        self._lanes = LaneCheckup(checkups, queue)
         self.used = False
 
     @property
@@ -47,6 +52,7 @@ class Checkup:
         await self._see_tasks([name[2:] for name in names if name.startswith("t:")])
         await self._see_locks([name for name in names if name.startswith("unique:")])
         self._groups.update(name[2:] for name in names if name.startswith("g:"))
+        self._lanes.see(names)
 
     async def finish(self, *, registered: bool) -> None:
         if self.used and not registered:
@@ -59,6 +65,8 @@ class Checkup:
         await self._check_groups(sound)
         for name in sound.intersection(_SETS):
             await self._check_set(self._prefix + name, name)
+        if "archived" in sound:
+            await self._check_moves()
         for name in ("pending", "active"):
             await self._check_list(name, name in sound)
         if "lease" in sound:
@@ -66,6 +74,7 @@ class Checkup:
                 self._suspect_all(sight for sight in await self._look(page) if sight.state != "active")
         if {"due", "scheduled", "retry"} <= sound:
             await self._check_due()
+        await self._lanes.finish(self._found, lanes_sound={"lanes", "scheduled"} <= sound)
         await self._confirm()
 
     # On the way through the keys.
@@ -103,6 +112,18 @@ class Checkup:
             for sight, (task_id, score) in zip(await self._look([row[0] for row in rows]), rows, strict=True):
                 if sight.state != state or not _is_sound(sight) or score % 1:
                     self._suspects[task_id] = group
+                elif state == "scheduled" and score == PARKED:
+                    self._lanes.park(task_id)
+
+    async def _check_moves(self) -> None:
+        """Copies that a move across a cluster left in the archive; one that is under way is younger."""
+        at, old = 0, await self._checkups.server_ms() / 1000 - STALE_MOVE
+        while rows := await self._checkups.ranked(self._prefix + "archived", at, CHUNK):
+            at += len(rows)
+            ids = [task_id for task_id, score in rows if score < old]
+            for task_id, source in zip(ids, await self._checkups.moved_from(self._queue, ids), strict=True):
+                if source:
+                    self._found("half_moved", task_id=task_id, detail=source)
 
     async def _check_list(self, name: str, is_list: bool) -> None:
         """What is in the list must be a task of that state; what has that state must be in the list."""

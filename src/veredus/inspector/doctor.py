@@ -7,19 +7,22 @@ import re
 from veredus.errors import QueueNotFound
 from veredus.inspector.bulk import Progress
 from veredus.inspector.checkup import STALE_SET, Checkup
-from veredus.inspector.findings import ORDER, TASK_KINDS, Finding
+from veredus.inspector.findings import LANE_KINDS, ORDER, TASK_KINDS, Finding
 from veredus.inspector.health import examine_servers
 from veredus.model.message import TaskMessage
 from veredus.store.checkups import Checkups
+from veredus.store.lanes import Lanes
+from veredus.store.limits import LimitDesk
+from veredus.store.moves import Moves
 from veredus.store.places import text
 from veredus.store.queues import Queues, escaped
 from veredus.store.tasks import Tasks
 from veredus.wire import keys
 from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
 
-_QUEUE_KEY = re.compile(r"asynq:\{(.+?)\}:(.+)", re.DOTALL)
+_QUEUE_KEY = re.compile(rf"{re.escape(keys.PREFIX)}:\{{(.+?)\}}:(.+)", re.DOTALL)
 _ROUNDS = 4
-_TYPES = {"pending": "list", "active": "list", "groups": "set"}
+_TYPES = {"pending": "list", "active": "list", "groups": "set", "limits": "hash"}
 
 
 class Doctor:
@@ -28,6 +31,9 @@ class Doctor:
     def __init__(self, queues: Queues, tasks: Tasks, checkups: Checkups) -> None:
         self._queues, self._tasks = queues, tasks
         self.checkups = checkups
+        self._lanes = Lanes(checkups.redis, now_ms=checkups.now_ms)
+        self._moves = Moves(checkups.redis, now_ms=checkups.now_ms)
+        self._limits = LimitDesk(checkups.redis, now_ms=checkups.now_ms)
 
     async def diagnose(self, queue: str | None = None, *, server: bool = True) -> list[Finding]:
         """The state of the server (also what is well), and every damage in one queue or in all."""
@@ -36,7 +42,7 @@ class Doctor:
         seen = {name: Checkup(self.checkups, name) for name in (registered if queue is None else {queue})}
         if queue is None:
             for route in await self.checkups.routes():
-                await self._scan("asynq:{*", route, seen)
+                await self._scan(keys.PREFIX + ":{*", route, seen)
         else:
             prefix = keys.queue_prefix(queue)
             await self._scan(f"{escaped(prefix)}*", prefix, seen)
@@ -64,6 +70,16 @@ class Doctor:
                 return await checkups.unlist_group(queue, finding.group, apply=True)
             case "stale_lock":
                 return await checkups.unlock(queue, finding.key, finding.detail, apply=True)
+            case "unlisted_lane":
+                return await self._lanes.enlist(queue, finding.group)
+            case "empty_lane":
+                return await self._lanes.unlist(queue, finding.group)
+            case "stale_slot":
+                return await self._limits.check(queue, finding.group, finding.task_id, apply=True)
+            case kind if kind in LANE_KINDS:
+                return bool(await self._lanes.check(queue, finding.task_id, finding.group, apply=True))
+            case "half_moved":
+                return await self._moves.settle(finding.detail, queue, finding.task_id)
             case "undecodable":
                 return await self._quarantine(queue, finding.task_id)
             case kind if kind in TASK_KINDS:

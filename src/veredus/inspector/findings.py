@@ -22,7 +22,14 @@ KINDS: dict[str, tuple[str, str, str]] = {
     ),
     "stale_set": (WARN, "the aggregation set {key} was left behind", "give its tasks back to their groups"),
     "empty_group": (WARN, "the group {detail} is listed but has no tasks", "take it off the list"),
+    "half_moved": (
+        BAD,
+        "task {task} is a copy from queue {detail}: somebody moved it and got no further",
+        "let it out if the original is gone, else delete the copy",
+    ),
     "stale_lock": (WARN, "the unique lock {key} is held by a task that is gone", "delete the lock"),
+    "unlisted_lane": (BAD, "the lane of order key {detail} is not listed, so nobody looks after it", "list it"),
+    "empty_lane": (WARN, "the order key {detail} is listed but has no tasks", "take it off the list"),
     "undecodable": (BAD, "the message of task {task} cannot be read: {detail}", "archive it, its bytes as payload"),
     "no_message": (BAD, "task {task} has no message; in {detail}", "remove what is left of it"),
     "dangling": (BAD, "{detail} has the id {task}, but there is no such task", "remove the id"),
@@ -40,11 +47,24 @@ KINDS: dict[str, tuple[str, str, str]] = {
     ),
     "lease_only": (WARN, "there is a lease on task {task}, which is not active", "remove the lease"),
     "stale_due": (WARN, "the index of due times has a stale entry for {task}", "remove the entry"),
+    "lane_stray": (
+        BAD,
+        "the lane {detail} has the id {task}, which has ended or is elsewhere",
+        "take it out of the lane",
+    ),
+    "lane_stopped": (BAD, "it is the turn of task {task} in lane {detail}, but it stays parked", "make it pending"),
+    "parked_nowhere": (
+        BAD,
+        "task {task} is parked, but stands in no lane and waits for no limit ({detail})",
+        "put it at the end of its lane, or make it pending",
+    ),
+    "stale_slot": (WARN, "task {task} does not run, but takes up room of limit {detail}", "free it"),
     "fraction": (BAD, "a score of task {task} is no whole number ({detail}): Go's tools fail on it", "round it up"),
 }
 ORDER = list(KINDS)
 """In which order to mend: first what hides other damage."""
-TASK_KINDS = frozenset(ORDER[ORDER.index("no_message") :]) | {"wrong_type"}
+LANE_KINDS = frozenset({"lane_stray", "lane_stopped", "parked_nowhere"})
+TASK_KINDS = frozenset(ORDER[ORDER.index("no_message") :]) - LANE_KINDS - {"stale_slot"} | {"wrong_type"}
 """Those that one look at all places of a task finds and mends."""
 
 

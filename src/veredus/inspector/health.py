@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import CommandRefused, StoreError
 from veredus.inspector.findings import BAD, OK, WARN, Finding
 from veredus.store.checkups import Checkups
+from veredus.store.slots import SLOTS
 
 _SLOW, _VERY_SLOW = 0.05, 0.25
 _SKEWED, _BADLY_SKEWED = 1.0, 30.0
@@ -14,13 +17,44 @@ _SKEWED, _BADLY_SKEWED = 1.0, 30.0
 async def examine_servers(checkups: Checkups, clock: Clock = SYSTEM) -> list[Finding]:
     """Every check for every server: one, or all masters of a cluster."""
     findings: list[Finding] = []
+    kind = checkups.redis.address.kind
+    if kind == "cluster":
+        findings.append(cluster(await checkups.cluster_facts(), await checkups.masters()))
     for route in await checkups.routes():
         facts = await checkups.server_facts(route)
-        findings += [version(facts), eviction(facts), memory(facts)]
-        findings.append(persistence(facts, await _setting(checkups, "save", route)))
-        findings.append(skew(await _skew(checkups, clock)))
-        findings.append(latency(await _latency(checkups, clock, route)))
+        found = [version(facts), eviction(facts), memory(facts)]
+        found.append(persistence(facts, await _setting(checkups, "save", route)))
+        found.append(skew(await _skew(checkups, clock, route)))
+        found.append(latency(await _latency(checkups, clock, route)))
+        if kind == "sentinel":
+            found.append(replication(facts))
+        if kind == "cluster":
+            found = [replace(one, text=f"node at port {facts.get('tcp_port', '?')}: {one.text}") for one in found]
+        findings += found
     return findings
+
+
+def cluster(facts: dict[str, str], replicas: dict[str, int]) -> Finding:
+    """`replicas` has their number for each master."""
+    assigned, lost = int(facts.get("cluster_slots_assigned", 0)), int(facts.get("cluster_slots_fail", 0))
+    if facts.get("cluster_state") != "ok" or lost or assigned < SLOTS:
+        text = f"the cluster is {facts.get('cluster_state')}: {SLOTS - assigned + lost:,} slots have no living master"
+        return _finding("cluster", BAD, text, "look at CLUSTER NODES: the queues in these slots stand still")
+    alone = sum(not count for count in replicas.values())
+    text = f"{len(replicas)} masters have all {SLOTS:,} slots"
+    if alone:
+        return _finding("cluster", WARN, f"{text}; {alone} have no replica", "give each master a replica")
+    return _finding("cluster", OK, f"{text}, each with a replica")
+
+
+def replication(facts: dict[str, str]) -> Finding:
+    count = int(facts.get("connected_slaves", 0))
+    rows = [facts.get(f"slave{n}", "") for n in range(count)]
+    online = sum("state=online" in row for row in rows)
+    if not online:
+        return _finding("replication", WARN, "no replica follows this master", "nothing can take over if it dies")
+    replicas = "1 replica follows" if online == 1 else f"{online} replicas follow"
+    return _finding("replication", OK, f"{replicas} this master")
 
 
 def version(facts: dict[str, str]) -> Finding:
@@ -89,9 +123,9 @@ def latency(seconds: float) -> Finding:
     return _finding("latency", OK, text)
 
 
-async def _skew(checkups: Checkups, clock: Clock) -> float:
+async def _skew(checkups: Checkups, clock: Clock, route: str) -> float:
     before = clock.time()
-    server = await checkups.server_ms() / 1000
+    server = await checkups.server_ms(route) / 1000
     return server - (before + clock.time()) / 2
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from datetime import datetime, timedelta
 from typing import Any, Self
 
@@ -11,11 +13,16 @@ from veredus.inspector.bulk import Bulk, Mass, Progress, Stop
 from veredus.inspector.looking import Looking, checked
 from veredus.inspector.refusals import refusal
 from veredus.inspector.search import Query, Walk
+from veredus.inspector.turns import Turns
+from veredus.model.archive import ArchiveLimits
+from veredus.model.ending import CancelOutcome, check_then
 from veredus.model.lifecycle import State
+from veredus.store.cancels import Cancels
 from veredus.store.moves import Moves
 from veredus.store.redis import Redis
 from veredus.store.store import connect
 from veredus.store.tasks import DONE, NO_TASK, Row
+from veredus.wire.messages import cancelled
 from veredus.wire.times import to_milliseconds, to_seconds, unix_milliseconds
 
 _RUNNABLE = (State.SCHEDULED, State.RETRY, State.ARCHIVED, State.COMPLETED, State.AGGREGATING)
@@ -23,15 +30,17 @@ _ARCHIVABLE = (State.PENDING, State.SCHEDULED, State.RETRY, State.COMPLETED, Sta
 _DELETABLE = (*_ARCHIVABLE, State.ARCHIVED)
 
 
-class Inspector(Looking):
+class Inspector(Turns, Looking):
     """Made by `app.inspector()`, or for any Redis: `async with Inspector.at("redis://...") as inspector`.
 
     Whatever names an unknown queue raises QueueNotFound, an unknown task TaskNotFound, and what the state of a task
     does not allow WrongState.
     """
 
-    def __init__(self, redis: Redis, *, now_ms: int | None = None) -> None:
+    def __init__(self, redis: Redis, *, now_ms: int | None = None, archive: ArchiveLimits | None = None) -> None:
         super().__init__(redis, now_ms=now_ms)
+        self._tasks.limits = archive or ArchiveLimits.make()
+        self._cancels = Cancels(redis, archive=self._tasks.limits, now_ms=now_ms)
         self._moves = Moves(redis, now_ms=now_ms)
         self._mass = Mass(self._tasks, self._queues)
 
@@ -60,6 +69,20 @@ class Inspector(Looking):
         """False if it was not paused."""
         await self._known(queue)
         return await self._queues.resume(queue)
+
+    async def close_queue(self, queue: str) -> bool:
+        """Take in no new tasks: every Veredus client gets QueueClosed, what is there goes on. Go clients do not ask.
+        False if it was closed already."""
+        await self._known(queue)
+        return await self._queues.close(queue)
+
+    async def open_queue(self, queue: str) -> bool:
+        """Take in tasks again. False if it was not closed."""
+        await self._known(queue)
+        return await self._queues.open(queue)
+
+    async def is_closed(self, queue: str) -> bool:
+        return await self._queues.is_closed(queue)
 
     async def delete_queue(self, queue: str, *, force: bool = False, progress: Progress | None = None) -> None:
         """Delete a queue with everything that belongs to it. QueueNotEmpty if it has tasks, unless `force`; always if
@@ -108,10 +131,23 @@ class Inspector(Looking):
         if not await changes.move(self._tasks, self._moves, queue, task_id, target):
             raise await self._no_task(queue, task_id)
 
-    async def cancel(self, task_id: str) -> int:
-        """Tell every worker that runs a task with this id to stop it, as `asynq task cancel` does. Returns how many
-        workers heard it; what becomes of the task is theirs to say."""
+    async def cancel(self, queue: str, task_id: str, *, then: str = "archive") -> CancelOutcome:
+        """End a task for good, before it begins or while it runs; `then`: archive, delete or retry. One that runs is
+        marked, so that the cancel survives lost messages and dead workers; whoever runs it, also a Go server, is told
+        at once."""
+        outcome = await self._cancel(queue, task_id, check_then(then))
+        if outcome is CancelOutcome.NOT_FOUND:
+            raise await self._no_task(queue, task_id)
+        return outcome
+
+    async def cancel_processing(self, task_id: str) -> int:
+        """Only tell every worker that runs a task with this id, in whatever queue, as Asynq's own tools do: nothing is
+        written, and the task is retried. Returns how many processes heard it."""
         return await self._tasks.publish_cancel(task_id)
+
+    async def _cancel(self, queue: str, task_id: str, then: str) -> CancelOutcome:
+        reword = functools.partial(cancelled, now=await self._queues.server_ms() / 1000)
+        return CancelOutcome(await self._cancels.cancel(queue, task_id, then, reword))
 
     # Changing many tasks.
 
@@ -128,7 +164,7 @@ class Inspector(Looking):
         """Make all tasks of a state pending, in their order; `where` picks some. Aggregating tasks without `group`: of
         all groups."""
         state = checked(state, _RUNNABLE)
-        await self._known(queue)
+        await self._known(queue, group)
         return await self._mass.apply("run", queue, state, group, where, progress, stop)
 
     async def archive_all(
@@ -145,7 +181,7 @@ class Inspector(Looking):
         """Archive all tasks of a state. The archive keeps 9,999: if they do not fit, ArchiveFull tells how many would
         be deleted, and nothing is done unless `drop_excess` allows that."""
         state = checked(state, _ARCHIVABLE)
-        await self._known(queue)
+        await self._known(queue, group)
         if not drop_excess:
             await self._mass.check_room(queue, state, group, where)
         return await self._mass.apply("archive", queue, state, group, where, progress, stop)
@@ -161,20 +197,25 @@ class Inspector(Looking):
         stop: Stop | None = None,
     ) -> Bulk:
         state = checked(state, _DELETABLE)
-        await self._known(queue)
+        await self._known(queue, group)
         return await self._mass.apply("delete", queue, state, group, where, progress, stop)
 
     async def cancel_all(
-        self, queue: str, *, where: Query | None = None, progress: Progress | None = None, stop: Stop | None = None
+        self,
+        queue: str,
+        *,
+        then: str = "archive",
+        where: Query | None = None,
+        progress: Progress | None = None,
+        stop: Stop | None = None,
     ) -> Bulk:
-        """Tell the workers to stop every running task of a queue."""
+        """Cancel every running task of a queue, each as `cancel` does."""
+        check_then(then)
         await self._known(queue)
         walk, told = Walk(self._tasks, queue, "active"), 0
         while (page := await walk.next()) is not None:
-            for task in page.tasks:
-                if where is None or where.matches(task):
-                    await self.cancel(task.id)
-                    told += 1
+            fitting = [task.id for task in page.tasks if where is None or where.matches(task)]
+            told += sum(map(bool, await asyncio.gather(*[self._cancel(queue, one, then) for one in fitting])))
             if progress is not None:
                 progress(min(walk.scanned, walk.total), walk.total)
             if stop is not None and stop.is_set():

@@ -6,7 +6,14 @@ import difflib
 from collections.abc import AsyncIterator
 from datetime import date
 
-from veredus.errors import ConfigError, QueueNotFound, TaskNotFound
+from veredus.errors import (
+    ConfigError,
+    GroupNotFound,
+    QueueNotFound,
+    ScheduleNotFound,
+    ServerNotFound,
+    TaskNotFound,
+)
 from veredus.inspector.doctor import Doctor
 from veredus.inspector.search import Query, SearchPage, Walk, find, find_page
 from veredus.model.info import (
@@ -51,11 +58,11 @@ class Looking:
     async def queue(self, queue: str, *, memory: bool = False) -> QueueInfo:
         """The numbers of one queue. `memory=True` also estimates its bytes, from a sample."""
         await self._known(queue)
-        return await self._queues.stats(queue, memory=memory)
+        return (await self._queues.stats([queue], memory=memory))[0]
 
     async def stats(self, *, memory: bool = False) -> list[QueueInfo]:
         """The numbers of all queues."""
-        return [await self._queues.stats(queue, memory=memory) for queue in await self.queues()]
+        return await self._queues.stats(await self.queues(), memory=memory)
 
     async def history(self, queue: str, days: int = 10, *, until: date | None = None) -> list[DailyStats]:
         """The last days in UTC, the newest first."""
@@ -78,6 +85,19 @@ class Looking:
             raise await self._no_task(queue, task_id)
         return found
 
+    async def queues_of(self, task_id: str) -> list[str]:
+        """Every queue that has a task with this id; TaskNotFound if there is none."""
+        queues = await self.queues()
+        known = await self._tasks.known_in(queues, task_id)
+        found = [queue for queue, has in zip(queues, known, strict=True) if has]
+        if found:
+            return found
+        for queue in queues[:100]:
+            error = await self._no_task(queue, task_id)
+            if "did you mean" in str(error):
+                raise error
+        raise TaskNotFound(task_id, "", hint="")
+
     async def tasks(
         self, queue: str, state: State | str, *, group: str | None = None, page: int = 1, size: int = PAGE_SIZE
     ) -> list[TaskInfo]:
@@ -87,7 +107,7 @@ class Looking:
             raise ConfigError("page" if page < 1 else "size", min(page, size), "a number from 1 on")
         if state is State.AGGREGATING and group is None:
             raise ConfigError("group", group, "the name of a group, for aggregating tasks")
-        await self._known(queue)
+        await self._known(queue, group)
         tasks: list[TaskInfo] = []
         read, start = 0, size * (page - 1)
         while read < size:
@@ -112,7 +132,7 @@ class Looking:
         """Every task that fits all that is given, page by page: `type` may be a pattern, `payload` and `error` are
         parts. `scan` bounds how many tasks (of each group) are looked at."""
         state = checked(state)
-        await self._known(queue)
+        await self._known(queue, group)
         query = Query(type=type, payload=payload, error=error)
         groups = [group or ""]
         if state is State.AGGREGATING and group is None:
@@ -136,7 +156,7 @@ class Looking:
         state = checked(state)
         if state is State.AGGREGATING and group is None:
             raise ConfigError("group", group, "the name of a group, for aggregating tasks")
-        await self._known(queue)
+        await self._known(queue, group)
         return await find_page(Walk(self._tasks, queue, state, group or "", cursor), query, size, scan)
 
     # Who works.
@@ -145,17 +165,28 @@ class Looking:
         """Every worker process that lives, Veredus's and Go's, with what it works on."""
         return await self._roll.servers()
 
+    async def server(self, server: str) -> ServerInfo:
+        """One of them, by its id or as `host:pid`; the beginning of an id will do if only one begins so."""
+        servers = await self.servers()
+        fitting = [one for one in servers if server in (one.id, f"{one.host}:{one.pid}")]
+        fitting = fitting or [one for one in servers if server and one.id.startswith(server)]
+        if len(fitting) != 1:
+            known = [name for one in servers for name in (one.id, f"{one.host}:{one.pid}")]
+            raise ServerNotFound(server, known=known)
+        return fitting[0]
+
     async def leases(self, queue: str | None = None, *, limit: int = 1_000) -> list[LeaseInfo]:
         """Who has which task and until when, of one queue or of all, the first to expire first; `limit` per queue."""
         if queue is not None:
             await self._known(queue)
         found: list[LeaseInfo] = []
-        for name in [queue] if queue is not None else await self.queues():
-            for start in range(0, limit, _LEASE_PAGE):
-                page = await self._queues.leases(name, start, min(_LEASE_PAGE, limit - start))
-                found += page
-                if len(page) < _LEASE_PAGE:
-                    break
+        names = [queue] if queue is not None else await self.queues()
+        for start in range(0, limit, _LEASE_PAGE):
+            pages = await self._queues.leases(names, start, min(_LEASE_PAGE, limit - start))
+            found += [lease for page in pages for lease in page]
+            names = [name for name, page in zip(names, pages, strict=True) if len(page) == _LEASE_PAGE]
+            if not names:
+                break
         return sorted(found, key=lambda lease: (lease.until, lease.queue, lease.task_id))
 
     async def scheduler_entries(self) -> list[SchedulerEntryInfo]:
@@ -166,13 +197,22 @@ class Looking:
         """When a schedule fired, the newest first."""
         if page < 1 or size < 1:
             raise ConfigError("page" if page < 1 else "size", min(page, size), "a number from 1 on")
-        return await self._roll.scheduler_events(entry_id, size * (page - 1), size)
+        found = await self._roll.scheduler_events(entry_id, size * (page - 1), size)
+        if not found and not await self._roll.scheduler_events(entry_id, 0, 1):
+            known = [entry.id for entry in await self.scheduler_entries()]
+            if entry_id not in known:
+                raise ScheduleNotFound(entry_id, known=known)
+        return found
 
     # The server.
 
     async def redis_info(self) -> dict[str, str]:
         """What INFO says; of a cluster, one of its nodes."""
         return await self.doctor.checkups.server_facts("")
+
+    @property
+    def is_cluster(self) -> bool:
+        return self._redis.address.kind == "cluster"
 
     def cluster_slot(self, queue: str) -> int:
         return self._queues.slot(queue)
@@ -183,15 +223,18 @@ class Looking:
 
     # Refusing.
 
-    async def _known(self, queue: str) -> None:
+    async def _known(self, queue: str, group: str | None = None) -> None:
         if not await self._queues.exists(queue):
             raise QueueNotFound(queue, known=await self.queues())
+        if group and not await self._tasks.count(queue, State.AGGREGATING, group=group):
+            raise GroupNotFound(group, queue, known=[one.group for one in await self.groups(queue)])
 
     async def _no_task(self, queue: str, task_id: str) -> TaskNotFound:
         """The error with a hint: the queue that has this id, or an id that looks like it."""
         await self._known(queue)
-        for other in (await self.queues())[:100]:
-            if other != queue and (await self._tasks.info(other, [task_id]))[0] is not None:
+        others = [other for other in (await self.queues())[:100] if other != queue]
+        for other, has_it in zip(others, await self._tasks.known_in(others, task_id), strict=True):
+            if has_it:
                 return TaskNotFound(task_id, queue, hint=f"it is in queue {other!r}")
         known: list[str] = []
         for state in State:

@@ -6,10 +6,11 @@ from veredus.errors import DuplicateTask, TaskIdConflict, VeredusError, WrongSta
 
 RUNNING = "it is running; cancel it first"
 MISPLACED = "it is not where its state says, or is just being aggregated; if that stays so, let the doctor mend it"
+PARKED = "it waits for its turn, behind other tasks with its order key or for a limit"
 CHANGED = "it was changed by somebody else meanwhile; try again"
 
 _PROBLEMS: dict[str, dict[int, str]] = {
-    "run": {-1: "it is already running", -2: "it is already pending", -3: MISPLACED},
+    "run": {-1: "it is already running", -2: "it is already pending", -3: MISPLACED, -7: PARKED},
     "archive": {-1: "it is already archived", -2: RUNNING, -3: MISPLACED},
     "delete": {-1: RUNNING, -3: MISPLACED},
     "reschedule": {-1: RUNNING, -3: MISPLACED},

@@ -33,7 +33,7 @@ async def delete_queue(queues: Queues, mass: Mass, queue: str, *, force: bool, p
 
 
 async def _check(queues: Queues, queue: str, force: bool) -> None:
-    info = await queues.stats(queue)
+    (info,) = await queues.stats([queue])
     if info.active:
         raise QueueNotEmpty(queue, f"has {info.active:,} running tasks; wait for them or cancel them first")
     waiting = info.size - info.completed

@@ -20,16 +20,21 @@ class State(StrEnum):
 GONE = None
 """Before a task was made, and after it was deleted."""
 
+# Whatever ends a task may bring the next one of its lane, or one that waits for a limit, from scheduled to pending.
 TRANSITIONS: dict[str, tuple[tuple[State | None, State | None], ...]] = {
-    "enqueue": ((GONE, State.PENDING),),
+    "enqueue": ((GONE, State.PENDING), (GONE, State.SCHEDULED)),
     "schedule": ((GONE, State.SCHEDULED),),
     "forward": (
         (State.SCHEDULED, State.PENDING),
         (State.RETRY, State.PENDING),
         (State.SCHEDULED, State.AGGREGATING),
         (State.RETRY, State.AGGREGATING),
+        (State.SCHEDULED, State.SCHEDULED),
+        (State.RETRY, State.SCHEDULED),
     ),
-    "dequeue": ((State.PENDING, State.ACTIVE), (State.PENDING, GONE)),
+    "tend": ((State.SCHEDULED, State.PENDING),),
+    "release": ((State.SCHEDULED, State.PENDING),),
+    "dequeue": ((State.PENDING, State.ACTIVE), (State.PENDING, GONE), (State.PENDING, State.SCHEDULED)),
     "done": ((State.ACTIVE, GONE),),
     "complete": ((State.ACTIVE, State.COMPLETED),),
     "retry": ((State.ACTIVE, State.RETRY),),

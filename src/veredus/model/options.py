@@ -31,6 +31,10 @@ class OptionArgs(TypedDict, total=False):
     headers: Mapping[str, str]
     unique_for: float | timedelta | None
     group: str | None
+    replace: bool
+    order_key: str | None
+    order_hold: bool
+    limit_key: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,14 @@ class Options:
     headers: Mapping[str, str] | None = None
     unique_for: float | None = None
     group: str | None = None
+    replace: bool = False
+    """A task with the same `task_id` that has ended, archived or completed, makes room for this one."""
+    order_key: str | None = None
+    """Tasks of a queue with the same one run one at a time, in the order in which they were enqueued."""
+    order_hold: bool = False
+    """Archived, it holds up those behind it that have the same order key."""
+    limit_key: str | None = None
+    """What limits per key count it by; without one, its order key."""
 
     def merged(self, given: Mapping[str, Any]) -> Options:
         """These options with others on top; headers are merged key by key, `delay` and `at` replace each other."""
@@ -68,6 +80,8 @@ class Options:
             values["at"] = None
         if given.get("at") is not None:
             values["delay"] = None
+        if values["group"] is not None and values["order_key"] is not None:
+            raise ConfigError("order_key", values["order_key"], "either order_key or group: a group runs as one task")
         return Options(**values)
 
 
@@ -149,6 +163,12 @@ def _group(name: str, value: Any) -> str | None:
     return None if value is None else _text(name, value)
 
 
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(name, value, "True or False")
+    return value
+
+
 def _headers(name: str, value: Any) -> Mapping[str, str] | None:
     if value is None:
         return None
@@ -173,5 +193,9 @@ _CHECKS: dict[str, Any] = {
     "headers": _headers,
     "unique_for": _unique,
     "group": _group,
+    "replace": _flag,
+    "order_key": _group,
+    "order_hold": _flag,
+    "limit_key": _group,
 }
 NAMES = tuple(field.name for field in fields(Options))

@@ -32,6 +32,8 @@ class Retry(NamedTuple):
     message: bytes
     delay_ms: int
     is_failure: bool
+    front: bool = False
+    """When it is due, to the front of pending."""
 
 
 class Archive(NamedTuple):

@@ -70,8 +70,11 @@ class Verdict(NamedTuple):
 _DONE = Verdict(Action.DONE)
 
 
-def judge(message: TaskMessage, outcome: Outcome, *, result_ttl: int, is_failure: bool) -> Verdict:
-    """In Asynq's order: revoked, then exhausted or skipped, then retried."""
+def judge(
+    message: TaskMessage, outcome: Outcome, *, result_ttl: int, is_failure: bool, deferred_out: bool = False
+) -> Verdict:
+    """In Asynq's order: revoked, then exhausted or skipped, then retried. `deferred_out`: it was no failure, but it has
+    been put off as often as allowed."""
     end = outcome.end
     if end is End.SUCCEEDED:
         if message.retention > 0 or outcome.result is not None:
@@ -86,7 +89,7 @@ def judge(message: TaskMessage, outcome: Outcome, *, result_ttl: int, is_failure
         return Verdict(CANCELLATIONS[outcome.then])
     if wraps(outcome.error, RevokeTask):
         return Verdict(Action.DONE)
-    if end is End.UNREADABLE or message.retried >= message.retry or wraps(outcome.error, SkipRetry):
+    if end is End.UNREADABLE or message.retried >= message.retry or deferred_out or wraps(outcome.error, SkipRetry):
         return Verdict(Action.ARCHIVE)
     return Verdict(Action.RETRY, is_failure=is_failure)
 

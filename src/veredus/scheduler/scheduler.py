@@ -18,8 +18,8 @@ from veredus.errors import CommandRefused, ConnectionLost, NotReady, StoreError
 from veredus.scheduler.entries import Book, Entry
 from veredus.scheduler.lines import Line
 from veredus.scheduler.providers import Readings
-from veredus.store.intake import CREATED
-from veredus.store.schedules import EARLY, ELSEWHERE, Schedules, Tick, Ticked
+from veredus.store.intake import CLOSED, CREATED
+from veredus.store.schedules import EARLY, ELSEWHERE, Position, Schedules, Tick, Ticked
 from veredus.wire.schedules import EnqueueEvent, encode_entry
 
 logger = logging.getLogger("veredus.scheduler")
@@ -39,7 +39,16 @@ RETRY = 0.5
 class Scheduler:
     """Runs until `stop`. Two that lead at once, for whatever reason, fire no tick twice: the script sees to that."""
 
-    def __init__(self, client: Client, book: Book, scope: str, *, lease: float = LEASE, beat: float = BEAT) -> None:
+    def __init__(
+        self,
+        client: Client,
+        book: Book,
+        scope: str,
+        *,
+        lease: float = LEASE,
+        beat: float = BEAT,
+        clock: ServerClock | None = None,
+    ) -> None:
         self._client = client
         self._schedules = Schedules(client.store.redis, client.store.intake)
         self._book = book
@@ -49,7 +58,7 @@ class Scheduler:
         self.identity = (socket.gethostname() or "unknown-host", os.getpid(), str(uuid.uuid4()))
         self.name = ":".join(map(str, self.identity))
         self.leads = False
-        self._clock = ServerClock()
+        self._clock = clock or ServerClock()
         self._readings = Readings(book.providers, self.wake)
         self._lines: dict[str, Line] = {}
         self._lease_ends = 0.0
@@ -73,7 +82,7 @@ class Scheduler:
                 self._wake.clear()
                 await self._sleep(await self._try_step())
         finally:
-            await self._leave()
+            await self.leave()
 
     async def _try_step(self) -> float:
         """Returns how long to sleep."""
@@ -113,6 +122,11 @@ class Scheduler:
             await self._show()
         return self._until_next()
 
+    @property
+    def next_tick(self) -> int | None:
+        """Of all schedules the next, in Unix seconds; None if there is none, or none is known yet."""
+        return min((line.next_tick for line in self._lines.values() if line.next_tick is not None), default=None)
+
     # Leading.
 
     async def _elect(self) -> None:
@@ -141,7 +155,7 @@ class Scheduler:
         await self._readings.stop()
         await self._schedules.hide(self.identity)
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
         """Give up what is ours; if Redis cannot be reached, it runs out by itself."""
         await self._readings.stop()
         if not self.leads:
@@ -186,23 +200,30 @@ class Scheduler:
         for line in self._lines.values():
             if line.at is None and line.not_before <= now:
                 unknown.setdefault(line.entry.queue, []).append(line)
-        for queue, lines in unknown.items():
-            for part in [lines[i : i + 500] for i in range(0, len(lines), 500)]:
-                try:
-                    await self._begin_part(queue, part)
-                except CommandRefused:  # one of them has a damaged position: find out which
-                    for line in part:
-                        await self._begin_one(queue, line)
+        parts = [(queue, lines[i : i + 500]) for queue, lines in unknown.items() for i in range(0, len(lines), 500)]
+        answers = await self._ask_positions(parts)
+        for (queue, lines), answer in zip(parts, answers, strict=True):
+            if isinstance(answer, CommandRefused) and len(lines) > 1:  # one has a damaged position: find out which
+                singles = [(queue, [line]) for line in lines]
+                for (_, single), one in zip(singles, await self._ask_positions(singles), strict=True):
+                    self._place(single, one)
+            else:
+                self._place(lines, answer)
 
-    async def _begin_one(self, queue: str, line: Line) -> None:
-        try:
-            await self._begin_part(queue, [line])
-        except CommandRefused as exc:
-            self._fail(line, exc)
+    async def _ask_positions(
+        self, parts: Sequence[tuple[str, Sequence[Line]]]
+    ) -> list[tuple[int, list[Position]] | StoreError]:
+        now = self._clock.time()
+        return await self._schedules.begin(
+            [(queue, [(line.entry.id, line.ttl_ms(now)) for line in lines]) for queue, lines in parts]
+        )
 
-    async def _begin_part(self, queue: str, lines: Sequence[Line]) -> None:
-        ttls = [(line.entry.id, line.ttl_ms(self._clock.time())) for line in lines]
-        now_ms, positions = await self._schedules.begin(queue, ttls)
+    def _place(self, lines: Sequence[Line], answer: tuple[int, list[Position]] | StoreError) -> None:
+        if isinstance(answer, StoreError):
+            for line in lines:
+                self._refused(line, answer)
+            return
+        now_ms, positions = answer
         for line, position in zip(lines, positions, strict=True):
             made = line.begin(position, now_ms // 1000, math.ceil(self._lease) + 1)
             if made.dropped:
@@ -225,7 +246,9 @@ class Scheduler:
                 events += self._fired(line, tick, reply)
         try:
             await self._schedules.record(events)
-        except CommandRefused as exc:  # the tasks are there: only their mention in the history is not
+        except StoreError as exc:  # the tasks are there: only their mention in the history is not
+            if isinstance(exc, ConnectionLost | NotReady) and self._client.store.redis.address.kind != "cluster":
+                raise
             logger.warning("the history of a schedule cannot be written: %s", exc)
 
     def _make_ticks(self, line: Line, now: float) -> Iterable[Tick]:
@@ -244,10 +267,8 @@ class Scheduler:
             at = tick
 
     def _fired(self, line: Line, tick: Tick, reply: Ticked | StoreError) -> Iterable[tuple[str, EnqueueEvent]]:
-        if isinstance(reply, ConnectionLost | NotReady):
-            raise reply
         if isinstance(reply, StoreError):
-            self._fail(line, reply)
+            self._refused(line, reply)
         elif reply.code == ELSEWHERE:
             if reply.at is None:
                 line.lose()
@@ -259,15 +280,23 @@ class Scheduler:
             line.move(tick.tick, fired=True)
             if reply.code == CREATED:
                 return [(line.entry.id, EnqueueEvent(tick.entry.task_id, reply.now_ms / 1000))]
-            logger.info("tick %s was not enqueued: another task holds its place", tick.entry.task_id)
+            why = "its queue is closed" if reply.code == CLOSED else "another task holds its place"
+            logger.info("tick %s was not enqueued: %s", tick.entry.task_id, why)
         return []
 
-    def _fail(self, line: Line, exc: Exception) -> None:
+    def _refused(self, line: Line, exc: StoreError) -> None:
+        """Of a cluster, one server may be gone: the schedules whose queues are on the others go on."""
+        gone = isinstance(exc, ConnectionLost | NotReady)
+        if gone and self._client.store.redis.address.kind != "cluster":
+            raise exc
+        self._fail(line, exc, RETRY if gone else 10 * RETRY)
+
+    def _fail(self, line: Line, exc: Exception, pause: float = 10 * RETRY) -> None:
         """One bad entry never stops the others."""
         if not line.not_before:
             logger.error("schedule %s of %s cannot be enqueued: %s", line.entry.line.spec, line.entry.call.type, exc)
         line.lose()
-        line.not_before = time.monotonic() + 10 * RETRY
+        line.not_before = time.monotonic() + pause
 
     async def _show(self) -> None:
         records = sorted((line.record() for line in self._lines.values()), key=lambda r: r.next_at or math.inf)

@@ -37,6 +37,7 @@ _QUERY = {
     "password",
     "sentinel_username",
     "sentinel_password",
+    "sentinel_tls",
     "ssl_ca_certs",
     "ssl_certfile",
     "ssl_keyfile",
@@ -58,6 +59,7 @@ class Address:
     master: str = ""
     sentinel_username: str = ""
     sentinel_password: str = field(default="", repr=False)
+    sentinel_tls: ssl.SSLContext | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
 
     def describe(self) -> str:
@@ -65,11 +67,12 @@ class Address:
         hosts = ",".join(f"{host}:{port}" for host, port in self.hosts)
         if self.kind == "unix":
             return f"unix://{self.path}" + (f"?db={self.db}" if self.db else "")
+        scheme = "rediss" if self.tls else "redis"
         if self.kind == "sentinel":
-            return f"redis+sentinel://{hosts}/{self.master}/{self.db}"
+            return f"{scheme}+sentinel://{hosts}/{self.master}/{self.db}"
         if self.kind == "cluster":
-            return f"redis+cluster://{hosts}"
-        return f"{'rediss' if self.tls else 'redis'}://{hosts}/{self.db}"
+            return f"{scheme}+cluster://{hosts}"
+        return f"{scheme}://{hosts}/{self.db}"
 
 
 def parse_url(url: str) -> Address:
@@ -133,6 +136,7 @@ def _sentinel(
         master=master,
         sentinel_username=query.get("sentinel_username", ""),
         sentinel_password=query.get("sentinel_password", ""),
+        sentinel_tls=common["tls"] if _flag("sentinel_tls", query.get("sentinel_tls", "yes")) else None,  # type: ignore[arg-type]
         **common,  # type: ignore[arg-type]
     )
 
@@ -158,6 +162,12 @@ def _db(text: str) -> int:
     return int(text)
 
 
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("yes", "true", "1", "no", "false", "0"):
+        raise ConfigError("redis url", f"{name}={text}", "yes or no")
+    return text.lower() in ("yes", "true", "1")
+
+
 def _tls(query: dict[str, str]) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=query.get("ssl_ca_certs"))
@@ -165,7 +175,7 @@ def _tls(query: dict[str, str]) -> ssl.SSLContext:
             context.load_cert_chain(query["ssl_certfile"], query.get("ssl_keyfile"))
     except (OSError, ssl.SSLError) as exc:
         raise ConfigError("redis url", str(exc), "readable certificate files") from exc
-    if query.get("ssl_check_hostname", "").lower() in ("false", "0", "no"):
+    if not _flag("ssl_check_hostname", query.get("ssl_check_hostname", "yes")):
         context.check_hostname = False
     if query.get("ssl_cert_reqs", "").lower() in ("none", "cert_none", "0"):
         context.check_hostname = False

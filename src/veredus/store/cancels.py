@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.store.redis import Redis
 from veredus.store.scripts import load
 from veredus.wire import keys
@@ -18,10 +19,10 @@ REWORD = "reword"
 
 
 class Cancels:
-    def __init__(self, redis: Redis, *, archive_size: int = 10_000, archive_days: int = 90) -> None:
+    def __init__(self, redis: Redis, *, archive: ArchiveLimits = ASYNQS, now_ms: int | None = None) -> None:
         self._redis = redis
-        self._archive_size = archive_size
-        self._archive_age = archive_days * 86400
+        self._archive = archive
+        self._now: tuple[int, ...] = () if now_ms is None else (now_ms,)
 
     async def cancel(self, queue: str, task_id: str, action: str, reword: Callable[[bytes], bytes]) -> str:
         """Cancel one task: `action` is archive, delete or retry. `reword` writes the reason into a message that is to
@@ -43,12 +44,13 @@ class Cancels:
                     keys.task_prefix(queue),
                     keys.group_prefix(queue),
                     keys.CANCEL_CHANNEL,
-                    self._archive_size,
-                    self._archive_age,
+                    self._archive.most,
+                    self._archive.seconds,
                     task_id,
                     action,
                     expected,
                     message,
+                    *self._now,
                 ),
             )
             if outcome.decode() != REWORD:

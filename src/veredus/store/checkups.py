@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from veredus.store.cluster import SLOTS, slot_of
 from veredus.store.connection import Argument
-from veredus.store.places import CONTAINERS, Part, data, text
+from veredus.store.places import CONTAINERS, Part, data, sound, text
 from veredus.store.scripts import load
 from veredus.wire import keys
 
@@ -89,8 +88,7 @@ class Checkups(Part):
     # Pages of single keys.
 
     async def types(self, names: Sequence[str]) -> list[str]:
-        replies = await asyncio.gather(*[self.redis.command("TYPE", data(name), key=name) for name in names])
-        return [text(reply) for reply in replies]
+        return [text(reply) for reply in sound(await self.redis.command_each([("TYPE", data(name)) for name in names]))]
 
     async def listed(self, key: str, start: int, size: int) -> list[str]:
         """Part of a list, from its head: what joins meanwhile makes ids come twice, but none is passed over."""
@@ -117,10 +115,15 @@ class Checkups(Part):
 
     async def values(self, names: Sequence[str]) -> list[bytes | None]:
         """Of strings; None for a key that is gone or something else."""
-        replies = await asyncio.gather(
-            *[self.redis.command("GET", data(name), key=name) for name in names], return_exceptions=True
-        )
+        replies = await self.redis.command_each([("GET", data(name)) for name in names])
         return [reply if isinstance(reply, bytes) else None for reply in replies]
+
+    async def moved_from(self, queue: str, task_ids: Sequence[str]) -> list[str]:
+        """The queue from which each was copied by a move that has not ended; empty for none."""
+        replies = await self.redis.command_each(
+            [("HGET", data(keys.task(queue, task_id)), "moved_from") for task_id in task_ids]
+        )
+        return [text(reply) if isinstance(reply, bytes) else "" for reply in replies]
 
     # The server.
 
@@ -137,10 +140,22 @@ class Checkups(Part):
 
     async def server_facts(self, route: str) -> dict[str, str]:
         """INFO of one server."""
-        reply = await self.redis.command("INFO", key=route)
-        lines = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines() if ":" in line)
-        return {name: value for name, _, value in lines}
+        return _facts(await self.redis.command("INFO", key=route))
+
+    async def cluster_facts(self) -> dict[str, str]:
+        """How one node sees the whole cluster."""
+        return _facts(await self.redis.command("CLUSTER", "INFO", key=""))
+
+    async def masters(self) -> dict[str, int]:
+        """The masters of a cluster, each with the number of its replicas."""
+        rows = await self.redis.command("CLUSTER", "SLOTS", key="")
+        return {text(row[2][2]): len(row) - 3 for row in rows}
 
     async def setting(self, name: str, route: str) -> str:
         found = await self.redis.command("CONFIG", "GET", name, key=route)
         return text(found[1]) if len(found) > 1 else ""
+
+
+def _facts(reply: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines() if ":" in line)
+    return {name: value for name, _, value in lines}

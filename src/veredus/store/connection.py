@@ -119,8 +119,10 @@ class Connection(asyncio.Protocol):
             self.close(ConnectionLost(f"{self.where} sent something that is not Redis: {exc}"))
 
     def _push(self, reply: list[Any]) -> None:
-        if reply[0] == b"message" and self.on_message is not None:
+        if reply[0] in (b"message", b"smessage") and self.on_message is not None:
             self.on_message(reply[1], reply[2])
+        elif reply[0] == b"sunsubscribe":  # never asked for: the slot of the channel has moved to another node
+            self.close(ConnectionLost(f"{self.where} no longer has the slot of a channel"))
         elif self._waiting:
             future = self._waiting.popleft()[0]
             if not future.done():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from veredus.errors import StoreError
+from veredus.store.cluster import Cluster
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load
 from veredus.wire import keys
@@ -33,10 +34,21 @@ class Delays:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
+    @property
+    def one_server(self) -> bool:
+        return not isinstance(self._redis, Cluster)
+
     async def forward(self, queues: Sequence[str]) -> list[Forwarded | StoreError]:
         """One look at each queue, in one round trip per server."""
         replies = await self._redis.run_each([self._call(queue) for queue in queues])
         return [_forwarded(reply) for reply in replies]
+
+    def by_server(self, queues: Sequence[str]) -> list[list[str]]:
+        """The queues of one server together, as far as known: a server that hangs shall hold up only its own."""
+        if not isinstance(self._redis, Cluster):
+            return [list(queues)]
+        shares = self._redis.known_shares([keys.scheduled(queue) for queue in queues])
+        return [[queues[position] for position in share] for share in shares]
 
     def _call(self, queue: str) -> Call:
         names = (

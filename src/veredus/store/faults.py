@@ -20,6 +20,7 @@ class Moved(NotReady):
         kind, _, endpoint = text.split(" ")[:3]
         host, _, port = endpoint.rpartition(":")
         self.asking = kind == "ASK"
+        # Without a host it means the one that said so: the cluster fills it in.
         self.endpoint = (host.strip("[]"), int(port))
 
 
@@ -35,6 +36,7 @@ _NOT_READY = (
     "NOREPLICAS",
     "MISCONF",
 )
+_IN_SCRIPTS = ("READONLY", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "access a non local key in a cluster node")
 
 
 def from_reply(text: str) -> StoreError:
@@ -47,7 +49,7 @@ def from_reply(text: str) -> StoreError:
     if code in _AUTH or "invalid password" in text or "without any password configured" in text:
         return AuthError(text)
     # Redis 6.2 wraps what a command inside a script said: "ERR Error running script ...: -READONLY ..."
-    if code in _NOT_READY or "READONLY" in text:
+    if code in _NOT_READY or any(sign in text for sign in _IN_SCRIPTS):
         return NotReady(text)
     return CommandRefused(text)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ AGGREGATE = load(
     keys="set sets pending scheduled retry due groups",
     args=(
         "task_prefix group_prefix channel members count {member_id lock}* "
-        "{task_id message unique_key unique_ttl expires due_at group}* [now_ms]"
+        "{task_id message unique_key unique_ttl expires due_at group order_key order_hold limit_key}* [now_ms]"
     ),
 )
 RECLAIM = load("group/reclaim", keys="sets groups", args="group_prefix limit set [now_ms]")
@@ -91,9 +90,8 @@ class Groups:
         self._redis = redis
 
     async def names(self, queues: Sequence[str]) -> list[list[str] | StoreError]:
-        """The groups of each queue that have members; sent together, so one round trip per server."""
-        asked = [self._redis.command("SMEMBERS", name, key=name) for name in map(keys.groups, queues)]
-        replies = await asyncio.gather(*asked, return_exceptions=True)
+        """The groups of each queue that have members, in one round trip per server."""
+        replies = await self._redis.command_each([("SMEMBERS", keys.groups(queue)) for queue in queues])
         return [reply if isinstance(reply, StoreError) else _names(_sound(reply)) for reply in replies]
 
     async def check(
@@ -145,6 +143,7 @@ class Groups:
             args += member
         for e in entries:
             args += (e.task_id, e.message, e.unique_key, e.unique_ttl, e.expires, e.due, e.group)
+            args += (e.order_key, int(e.order_hold), e.limit_key)
         names = [
             keys.aggregation_set(queue, group, set_id),
             keys.aggregation_sets(queue),

@@ -46,6 +46,8 @@ class Sweep:
     tidied: list[str]
     next_expiry: float | None
     """Seconds until the next lease will expire unless it is prolonged."""
+    has_lanes: bool = False
+    """Whether tasks of this queue have order keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def _sweep(reply: Any) -> Sweep | StoreError:
         return reply
     if isinstance(reply, BaseException):
         raise reply
-    now_ms, swept, claimed, tidied, next_expiry, cancels = reply
+    now_ms, swept, claimed, tidied, next_expiry, cancels, has_lanes = reply
     asked = {cancels[i]: cancels[i + 1].decode() for i in range(0, len(cancels), 2)}
     return Sweep(
         now_ms,
@@ -148,4 +150,5 @@ def _sweep(reply: Any) -> Sweep | StoreError:
         ],
         [task_id.decode() for task_id in tidied],
         None if next_expiry < 0 else (next_expiry - now_ms) / 1000,
+        bool(has_lanes),
     )

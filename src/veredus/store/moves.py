@@ -93,6 +93,13 @@ class Moves(Part):
             return gone
         return await self._unpark(move, keep=True, lock_ms=lock_ms)
 
+    async def settle(self, source: str, target: str, task_id: str) -> bool:
+        """End a move that was broken off: the copy is let out if the original is gone, else it is deleted. False if
+        there is no such copy (any more)."""
+        move = Move(task_id, source, target, b"", b"", "", "")
+        original = await self._fields(source, task_id)
+        return await self._unpark(move, keep="msg" not in original, lock_ms=0) == DONE
+
     async def _fields(self, queue: str, task_id: str) -> dict[str, bytes]:
         key = keys.task(queue, task_id)
         found = await self.redis.command("HGETALL", key, key=key)

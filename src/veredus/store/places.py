@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from veredus.store.connection import Argument
-from veredus.store.redis import Redis
+from veredus.store.redis import Call, Redis
 from veredus.store.scripts import Script
 from veredus.wire import keys
 
@@ -33,15 +33,37 @@ class Part:
             script, [*containers(queue), *more_keys], self.timed([keys.queue_prefix(queue), *args])
         )
 
+    async def run_in_each(
+        self, queues: Sequence[str], script: Script, args: Sequence[Argument], *more_keys: Callable[[str], str]
+    ) -> list[Any]:
+        """The same for many queues, in one round trip per server; raises the first error."""
+        calls = [
+            Call(
+                script,
+                [*containers(queue), *[make(queue) for make in more_keys]],
+                self.timed([keys.queue_prefix(queue), *args]),
+            )
+            for queue in queues
+        ]
+        return sound(await self.redis.run_each(calls))
+
     def timed(self, args: Sequence[Argument]) -> list[Argument]:
         return [*args] if self.now_ms is None else [*args, self.now_ms]
 
-    async def server_ms(self) -> int:
-        """Redis's own time."""
+    async def server_ms(self, route: str = "") -> int:
+        """Redis's own time; in a cluster, that of the node that has this key."""
         if self.now_ms is not None:
             return self.now_ms
-        seconds, micros = await self.redis.command("TIME", key="")
+        seconds, micros = await self.redis.command("TIME", key=route)
         return int(seconds) * 1000 + int(micros) // 1000
+
+
+def sound(replies: list[Any]) -> list[Any]:
+    """The replies of a fan-out, or the first error among them."""
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            raise reply
+    return replies
 
 
 def text(data: bytes) -> str:

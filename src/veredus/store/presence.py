@@ -36,8 +36,7 @@ class Presence:
             return now
         now = await self._redis.run(BEAT, own, args)
         stale = now // 1000 + TTL
-        await self._redis.command("ZADD", keys.SERVERS, stale, own[0], key=keys.SERVERS)
-        await self._redis.command("ZADD", keys.WORKERS, stale, own[1], key=keys.WORKERS)
+        await self._write(("ZADD", keys.SERVERS, stale, own[0]), ("ZADD", keys.WORKERS, stale, own[1]))
         return now
 
     async def leave(self, record: ServerRecord) -> None:
@@ -45,9 +44,13 @@ class Presence:
         if self._redis.address.kind != "cluster":
             await self._redis.run(LEAVE, [*own, keys.SERVERS, keys.WORKERS], [])
             return
-        await self._redis.command("ZREM", keys.SERVERS, own[0], key=keys.SERVERS)
-        await self._redis.command("ZREM", keys.WORKERS, own[1], key=keys.WORKERS)
+        await self._write(("ZREM", keys.SERVERS, own[0]), ("ZREM", keys.WORKERS, own[1]))
         await self._redis.run(LEAVE, own, [])
+
+    async def _write(self, *commands: tuple[Argument, ...]) -> None:
+        for reply in await self._redis.command_each(commands):
+            if isinstance(reply, BaseException):
+                raise reply
 
     def _own_keys(self, record: ServerRecord) -> list[str]:
         identity = (record.host, record.pid, record.server_id)

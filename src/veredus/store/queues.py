@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 from veredus.model.info import DailyStats, GroupInfo, LeaseInfo, NodeInfo, QueueInfo
 from veredus.store.cluster import slot_of
 from veredus.store.connection import Argument
-from veredus.store.places import CONTAINERS, Part, text
+from veredus.store.places import CONTAINERS, Part, data, sound, text
+from veredus.store.redis import Call
 from veredus.store.scripts import load
 from veredus.wire import keys
 from veredus.wire.messages import UndecodableMessage, decode_task
@@ -40,10 +40,17 @@ class Queues(Part):
     async def register(self, queue: str) -> None:
         await self.redis.command("SADD", keys.QUEUES, queue, key=keys.QUEUES)
 
-    async def stats(self, queue: str, *, memory: bool = False) -> QueueInfo:
-        reply = await self.run_in(
-            queue, STATS, [MAX_GROUPS], [keys.paused(queue), keys.processed(queue), keys.failed(queue)]
-        )
+    async def stats(self, queues: Sequence[str], *, memory: bool = False) -> list[QueueInfo]:
+        """The numbers of each queue, in one round trip per server; in another one, what memory they take."""
+        more = (keys.paused, keys.processed, keys.failed)
+        replies = await self.run_in_each(queues, STATS, [MAX_GROUPS], *more)
+        sizes = [0] * len(queues)
+        if memory:
+            sizes = await self.run_in_each(queues, MEMORY, [SAMPLE, SAMPLED_GROUPS])
+        rows = zip(queues, replies, sizes, strict=True)
+        return [await self._stats(queue, reply, size) for queue, reply, size in rows]
+
+    async def _stats(self, queue: str, reply: Any, memory_usage: int) -> QueueInfo:
         now, pending, active, scheduled, retry, archived, completed, *more = reply
         processed, failed, processed_total, failed_total, paused, since, groups, aggregating = more
         if aggregating < 0:
@@ -67,7 +74,7 @@ class Queues(Part):
             paused=bool(paused),
             latency_ns=max(0, int(now) - int(since)) if since.isdigit() else 0,
             timestamp_ns=int(now),
-            memory_usage=await self.run_in(queue, MEMORY, [SAMPLE, SAMPLED_GROUPS]) if memory else 0,
+            memory_usage=memory_usage,
         )
 
     async def history(self, queue: str, days: int, until: date | None = None) -> list[DailyStats]:
@@ -90,6 +97,21 @@ class Queues(Part):
         key = keys.paused(queue)
         return bool(await self.redis.command("DEL", key, key=key))
 
+    async def close(self, queue: str) -> bool:
+        """False if it was closed already."""
+        seconds = await self.server_ms() // 1000
+        key = keys.closed(queue)
+        return bool(await self.redis.command("SETNX", key, seconds, key=key))
+
+    async def open(self, queue: str) -> bool:
+        """False if it was not closed."""
+        key = keys.closed(queue)
+        return bool(await self.redis.command("DEL", key, key=key))
+
+    async def is_closed(self, queue: str) -> bool:
+        key = keys.closed(queue)
+        return bool(await self.redis.command("EXISTS", key, key=key))
+
     async def groups(self, queue: str) -> AsyncIterator[list[GroupInfo]]:
         """Page by page; each with its size, 0 for a name without a group."""
         key, cursor = keys.groups(queue), b"0"
@@ -103,17 +125,19 @@ class Queues(Part):
 
     async def sizes(self, names: Sequence[str], command: str) -> list[int]:
         """Of sorted sets (ZCARD), lists (LLEN) or sets (SCARD), in one round trip; 0 for a key of a wrong type."""
-        replies = await asyncio.gather(
-            *[self.redis.command(command, name, key=name) for name in names], return_exceptions=True
-        )
+        replies = await self.redis.command_each([(command, data(name)) for name in names])
         return [reply if isinstance(reply, int) else 0 for reply in replies]
 
-    async def leases(self, queue: str, start: int, size: int) -> list[LeaseInfo]:
-        """One page, the first to expire first."""
-        now, rows = await self.redis.run(
-            LEASES, [keys.lease(queue)], self.timed([keys.task_prefix(queue), start, size])
-        )
-        return [_lease(queue, now, *rows[at : at + 5]) for at in range(0, len(rows), 5)]
+    async def leases(self, queues: Sequence[str], start: int, size: int) -> list[list[LeaseInfo]]:
+        """One page of each queue, the first to expire first, in one round trip per server."""
+        calls = [
+            Call(LEASES, [keys.lease(queue)], self.timed([keys.task_prefix(queue), start, size])) for queue in queues
+        ]
+        replies = sound(await self.redis.run_each(calls))
+        return [
+            [_lease(queue, now, *rows[at : at + 5]) for at in range(0, len(rows), 5)]
+            for queue, (now, rows) in zip(queues, replies, strict=True)
+        ]
 
     # What is left of a queue.
 

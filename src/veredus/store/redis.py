@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from veredus.errors import ConnectionLost, NotReady, StoreError
+from veredus.errors import CommandRefused, ConnectionLost, NotReady, StoreError
 from veredus.store import faults
 from veredus.store.address import Address
 from veredus.store.connection import Argument, Connection, open_connection
 from veredus.store.scripts import Script
+from veredus.store.sentinel import Sentinels
 
 Endpoint = tuple[str, int] | str
 
@@ -41,6 +43,11 @@ class Redis(Protocol):
 
     async def command(self, *args: Argument, key: str) -> Any:
         """One plain command; `key` says which server has it."""
+        ...
+
+    async def command_each(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        """Several plain commands, each with its key in the second place, one round trip per server. An error stands in
+        the list in place of its reply."""
         ...
 
     async def open(self, key: str) -> Connection:
@@ -76,21 +83,27 @@ class Server:
         return await self._evaluate(connection, script, keys, args)
 
     async def run_each(self, calls: Sequence[Call]) -> list[Any]:
+        results = await self.command_each([("EVALSHA", c.script.sha, len(c.keys), *c.keys, *c.args) for c in calls])
+        unknown = [position for position, result in enumerate(results) if isinstance(result, faults.NoScript)]
+        if unknown:
+            again = [calls[position] for position in unknown]
+            replies = await self.command_each([("EVAL", c.script.source, len(c.keys), *c.keys, *c.args) for c in again])
+            for position, reply in zip(unknown, replies, strict=True):
+                results[position] = reply
+        return results
+
+    async def command_each(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         try:
             connection = self._connection
             if connection is None or not connection.alive:
                 connection = await self._connect()
-            replies = connection.call_many([("EVALSHA", c.script.sha, len(c.keys), *c.keys, *c.args) for c in calls])
+            replies = connection.call_many(commands)
         except StoreError as exc:
-            return [exc] * len(calls)
-        results = await asyncio.gather(*replies, return_exceptions=True)
+            return [exc] * len(commands)
+        results: list[Any] = await asyncio.gather(*replies, return_exceptions=True)
         for position, result in enumerate(results):
-            if isinstance(result, faults.NoScript):
-                call = calls[position]
-                rerun = self.run(call.script, call.keys, call.args)
-                results[position] = (await asyncio.gather(rerun, return_exceptions=True))[0]
-            elif isinstance(result, NotReady):
-                self._distrust(connection, result)
+            if isinstance(result, NotReady):
+                results[position] = self._judged(connection, result)
         return results
 
     async def command(self, *args: Argument, key: str) -> Any:
@@ -100,8 +113,12 @@ class Server:
         try:
             return await connection.call(*args)
         except NotReady as exc:
-            self._distrust(connection, exc)
-            raise
+            raise self._judged(connection, exc) from None
+
+    async def be_connected(self) -> None:
+        """Raises StoreError; cancelled, it goes on connecting."""
+        if self._connection is None or not self._connection.alive:
+            await self._connect()
 
     async def ask(self, *args: Argument) -> Any:
         """One command on the node that is just taking over its slot."""
@@ -142,13 +159,16 @@ class Server:
         except faults.NoScript:
             return await connection.call("EVAL", script.source, len(keys), *keys, *args)
         except NotReady as exc:
-            self._distrust(connection, exc)
-            raise
+            raise self._judged(connection, exc) from None
 
-    def _distrust(self, connection: Connection, exc: NotReady) -> None:
-        """A read-only server is no longer the master: drop it, so that the next call asks where the master is."""
+    def _judged(self, connection: Connection, exc: NotReady) -> StoreError:
+        """What the caller is told. A read-only server is no longer the master: its connection is dropped, so that the
+        next call asks where the master is."""
         if "READONLY" in str(exc):
             connection.close(ConnectionLost(f"{connection.where} is a read-only replica now"))
+        if isinstance(exc, faults.Moved) and self.address.kind != "cluster":
+            return CommandRefused(f"{connection.where} is a node of a cluster: use redis+cluster://{connection.where}")
+        return exc
 
     async def _connect(self) -> Connection:
         """Whoever comes while a connection is being made waits for that same one."""
@@ -171,7 +191,7 @@ class Server:
 
     async def _open(self, endpoint: Endpoint) -> Connection:
         address = self.address
-        connection = await open_connection(
+        return await open_connection(
             endpoint,
             timeout=self._timeout,
             username=address.username,
@@ -180,14 +200,37 @@ class Server:
             tls=address.tls,
             name=self._name,
         )
-        if address.kind == "sentinel":
-            try:
-                role = await connection.call("ROLE")
-                if role[0] != b"master":
-                    raise NotReady(f"{connection.where} is not the master (yet): it says {role[0].decode()}")
-            except StoreError:
-                connection.close()
-                raise
+
+
+class Master(Server):
+    """The master that the sentinels name. Every connection to another server is dropped when they name that one."""
+
+    def __init__(self, address: Address, timeout: float, name: str) -> None:
+        self._sentinels = Sentinels(address, timeout, self._switch)
+        self._opened: weakref.WeakSet[Connection] = weakref.WeakSet()
+        super().__init__(address, self._sentinels.find_master, timeout, name)
+
+    async def close(self) -> None:
+        self._sentinels.close()
+        await super().close()
+
+    def _switch(self, endpoint: tuple[str, int]) -> None:
+        where = f"{endpoint[0]}:{endpoint[1]}"
+        for connection in list(self._opened):
+            if connection.where != where:
+                connection.close(ConnectionLost(f"{connection.where} is no longer the master: {where} is"))
+
+    async def _open(self, endpoint: Endpoint) -> Connection:
+        connection = await super()._open(endpoint)
+        try:
+            role = await connection.call("ROLE")
+            if role[0] != b"master":
+                raise NotReady(f"{connection.where} is not the master (yet): it says {role[0].decode()}")
+        except StoreError:
+            connection.close()
+            raise
+        self._opened.add(connection)
+        self._sentinels.listen()
         return connection
 
 
@@ -197,34 +240,4 @@ def single(address: Address, timeout: float, name: str) -> Server:
     async def fixed() -> Endpoint:
         return address.path if address.kind == "unix" else address.hosts[0]
 
-    async def through_sentinel() -> Endpoint:
-        return await find_master(address, timeout)
-
-    return Server(address, through_sentinel if address.kind == "sentinel" else fixed, timeout, name)
-
-
-async def find_master(address: Address, timeout: float) -> tuple[str, int]:
-    """Ask one sentinel after the other."""
-    problems: list[str] = []
-    for endpoint in address.hosts:
-        try:
-            sentinel = await open_connection(
-                endpoint,
-                timeout=timeout,
-                username=address.sentinel_username,
-                password=address.sentinel_password,
-            )
-        except StoreError as exc:
-            problems.append(str(exc))
-            continue
-        try:
-            found = await sentinel.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.master)
-        except StoreError as exc:
-            problems.append(f"{endpoint[0]}:{endpoint[1]}: {exc}")
-            continue
-        finally:
-            sentinel.close()
-        if found:
-            return found[0].decode(), int(found[1])
-        problems.append(f"{endpoint[0]}:{endpoint[1]} knows no master {address.master!r}")
-    raise ConnectionLost("no sentinel names a master: " + "; ".join(problems))
+    return Master(address, timeout, name) if address.kind == "sentinel" else Server(address, fixed, timeout, name)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from veredus.model.info import EnqueueEvent, SchedulerEntryInfo, ServerInfo, WorkerInfo
-from veredus.store.places import Part, text
+from veredus.store.places import Part, sound, text
 from veredus.wire import keys
 from veredus.wire.records import enqueue_event, scheduler_entry, server_info, worker_info
 
@@ -46,11 +45,13 @@ class Roll(Part):
     async def _read(self, index: str, command: str, *args: Any) -> list[Any]:
         """The records whose names are in the index. Those that have gone are taken off it, as Go's Inspector does."""
         seconds = await self.server_ms() // 1000
-        names = [text(name) for name in await self.redis.command("ZRANGEBYSCORE", index, seconds, "+inf", key=index)]
-        await self.redis.command("ZREMRANGEBYSCORE", index, "-inf", seconds - 1, key=index)
-        replies = await asyncio.gather(
-            *[self.redis.command(command, name, *args, key=name) for name in names], return_exceptions=True
+        found, _ = sound(
+            await self.redis.command_each(
+                [("ZRANGEBYSCORE", index, seconds, "+inf"), ("ZREMRANGEBYSCORE", index, "-inf", seconds - 1)]
+            )
         )
+        names = [text(name) for name in found]
+        replies = await self.redis.command_each([(command, name, *args) for name in names])
         return [reply for reply in replies if reply is not None and not isinstance(reply, BaseException)]
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from veredus.errors import StoreError
 from veredus.store.connection import Argument
 from veredus.store.intake import Entry, Intake
 from veredus.store.redis import Call, Redis
-from veredus.store.scripts import Script, load
+from veredus.store.scripts import load, with_insert
 from veredus.wire import keys
 from veredus.wire.schedules import EnqueueEvent, decode_event, encode_event
 
@@ -85,24 +83,28 @@ class Schedules:
     async def resign(self, scope: str, scheduler: str) -> None:
         await self._redis.run(RESIGN, [keys.scheduler_leader(scope)], [scheduler])
 
-    async def begin(self, queue: str, schedules: Sequence[tuple[str, int]]) -> tuple[int, list[Position]]:
-        """Look up schedules of one queue, each (id, ttl in ms). A new one stands at the present second, so that its
-        first tick comes after now. Returns the server's time in ms, and where each stands."""
-        names = [keys.cron(queue, schedule_id) for schedule_id, _ in schedules]
-        now, *rows = await self._redis.run(BEGIN, names, [ttl for _, ttl in schedules])
-        return now, [Position(int(rows[i]), int(rows[i + 1] or 0) or None) for i in range(0, len(rows), 2)]
+    async def begin(
+        self, schedules: Sequence[tuple[str, Sequence[tuple[str, int]]]]
+    ) -> list[tuple[int, list[Position]] | StoreError]:
+        """Look up schedules, each (id, ttl in ms), by queue, in one round trip per server. A new one stands at the
+        present second, so that its first tick comes after now. For each queue: the server's time in ms, and where each
+        stands."""
+        calls = [
+            Call(BEGIN, [keys.cron(queue, schedule_id) for schedule_id, _ in rows], [ttl for _, ttl in rows])
+            for queue, rows in schedules
+        ]
+        return [_begun(reply) for reply in await self._redis.run_each(calls)]
 
     async def tick(self, ticks: Sequence[Tick]) -> list[Ticked | StoreError]:
         """Enqueue ticks, one round trip per server. Several of one schedule follow each other in the order given."""
-        for queue in {tick.queue for tick in ticks}:
-            await self._intake.register(queue)
+        await self._intake.register(*{tick.queue for tick in ticks})
         return [_ticked(reply) for reply in await self._redis.run_each([self._tick_call(tick) for tick in ticks])]
 
     def _tick_call(self, tick: Tick) -> Call:
         insert = self._intake.insertion(tick.queue, [tick.entry])
         names = [keys.cron(tick.queue, tick.schedule_id), *insert.keys]
         return Call(
-            _with_insert(insert.script), names, [tick.at, tick.tick, tick.ttl_ms, len(insert.args), *insert.args]
+            with_insert(TICK, insert.script), names, [tick.at, tick.tick, tick.ttl_ms, len(insert.args), *insert.args]
         )
 
     async def forget(self, queue: str, schedule_id: str) -> None:
@@ -146,13 +148,13 @@ class Schedules:
         return [decode_event(data) for data in await self._redis.command("ZREVRANGE", name, 0, limit - 1, key=name)]
 
 
-@cache
-def _with_insert(script: Script) -> Script:
-    """The tick with this insert inside: one script, one step."""
-    source = f"local insert = function(KEYS, ARGV)\n{script.source}\nend\n{TICK.source}"
-    return Script(
-        f"{TICK.name}+{script.name}", source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-    )
+def _begun(reply: Any) -> tuple[int, list[Position]] | StoreError:
+    if isinstance(reply, StoreError):
+        return reply
+    if isinstance(reply, BaseException):
+        raise reply
+    now, *rows = reply
+    return now, [Position(int(rows[i]), int(rows[i + 1] or 0) or None) for i in range(0, len(rows), 2)]
 
 
 def _ticked(reply: Any) -> Ticked | StoreError:

@@ -18,6 +18,8 @@ class Script:
     name: str
     source: str
     sha: str
+    fixed_keys: bool = True
+    """Whether it looks at so many keys and no more, so that another one may follow them unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ def load(name: str, *, keys: str, args: str) -> Script:
             f"lua/{name}.lua says KEYS {header.keys!r} ARGV {header.args!r}, Python passes {keys!r} and {args!r}"
         )
     body = "\n".join([_read(f"include/{include}") for include in header.includes] + [source])
-    return Script(name, body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest())
+    fixed_keys = "*" not in keys and "[" not in keys
+    return Script(name, body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest(), fixed_keys)
 
 
 def read_header(source: str) -> Header:
@@ -45,6 +48,14 @@ def read_header(source: str) -> Header:
     if "KEYS" not in found or "ARGV" not in found or "RETURNS" not in found:
         raise AssertionError("a script opens with -- KEYS, -- ARGV and -- RETURNS")
     return Header(found["KEYS"], found["ARGV"], tuple(found.get("include:", "").split()))
+
+
+@cache
+def with_insert(outer: Script, insert: Script) -> Script:
+    """A script that stores a task in the same step as something else: `insert` is a function inside it."""
+    source = f"local insert = function(KEYS, ARGV)\n{insert.source}\nend\n{outer.source}"
+    sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+    return Script(f"{outer.name}+{insert.name}", source, sha, insert.fixed_keys)
 
 
 @cache

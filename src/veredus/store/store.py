@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.store.address import Address, parse_url
 from veredus.store.cancels import Cancels
 from veredus.store.cluster import Cluster
 from veredus.store.delays import Delays
 from veredus.store.groups import Groups
 from veredus.store.intake import Intake
+from veredus.store.lanes import Lanes
 from veredus.store.leases import Leases
+from veredus.store.limits import LimitDesk
+from veredus.store.nodes import Nodes
+from veredus.store.outbox import Outbox
+from veredus.store.partitions import Partitions
 from veredus.store.presence import Presence
 from veredus.store.redis import Redis, single
 from veredus.store.results import Results
 from veredus.store.retention import Retention
+from veredus.store.sessions import Sessions
 from veredus.store.wakeups import Subscription, Watch
 from veredus.store.work import Work
 from veredus.wire import keys
@@ -32,16 +39,25 @@ def connect(address: Address | str, *, timeout: float = 5.0, name: str = "veredu
 class Store:
     """The parts that need no identity. `work` makes the part that belongs to one worker."""
 
-    def __init__(self, redis: Redis, *, patience: float = 5.0) -> None:
+    def __init__(self, redis: Redis, *, patience: float = 5.0, archive: ArchiveLimits = ASYNQS) -> None:
         self.redis = redis
+        self.patience = patience
+        """Seconds for which a write is tried again while the server refuses or is away."""
         self.intake = Intake(redis, patience=patience)
         self.delays = Delays(redis)
         self.groups = Groups(redis)
         self.leases = Leases(redis)
+        self.lanes = Lanes(redis)
+        self.limits = LimitDesk(redis)
         self.retention = Retention(redis)
         self.presence = Presence(redis)
         self.results = Results(redis)
-        self.cancels = Cancels(redis)
+        self.cancels = Cancels(redis, archive=archive)
+        partitions = Partitions(redis)
+        self.sessions = Sessions(redis, partitions)
+        self.outbox = Outbox(redis, partitions)
+        self.nodes = Nodes(redis)
+        self.archive = archive
 
     async def queues(self) -> list[str]:
         """Every queue that was ever used."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.model.info import TaskInfo
 from veredus.store.connection import Argument
 from veredus.store.places import CONTAINERS, Part, data, text
@@ -41,7 +42,6 @@ MAX_BYTES = 4 * 1024 * 1024
 """Of messages on one page."""
 LONG_LIST = 20_000
 """A longer list is not searched inside a script."""
-ARCHIVE_SIZE, ARCHIVE_AGE = 10_000, 90 * 86400
 
 DONE, NO_TASK, MISPLACED, CHANGED, ID_TAKEN = 1, 0, -3, -5, -6
 
@@ -63,8 +63,8 @@ class Page:
 
 
 class Tasks(Part):
-    archive_size = ARCHIVE_SIZE
-    archive_age = ARCHIVE_AGE
+    limits: ArchiveLimits = ASYNQS
+    """Of the archive."""
 
     async def info(self, queue: str, task_ids: Sequence[str]) -> list[TaskInfo | None]:
         now, rows = await self.run_in(queue, INFO, [len(task_ids), *map(data, task_ids)])
@@ -79,6 +79,13 @@ class Tasks(Part):
                 place["owner"] = text(owner)
             found.append(task_info(queue, task_id, message, text(state), result or b"", **place))
         return found
+
+    async def known_in(self, queues: Sequence[str], task_id: str) -> list[bool]:
+        """Which of these queues have a task with this id, in one round trip per server."""
+        replies = await self.redis.command_each(
+            [("HEXISTS", data(keys.task(queue, task_id)), "msg") for queue in queues]
+        )
+        return [reply == 1 for reply in replies]
 
     async def page(
         self,
@@ -144,7 +151,7 @@ class Tasks(Part):
         return await self._each(queue, RUN, [int(front)], rows)
 
     async def archive(self, queue: str, rows: Sequence[Row]) -> list[int]:
-        return await self._each(queue, ARCHIVE, [self.archive_size, self.archive_age], rows)
+        return await self._each(queue, ARCHIVE, [self.limits.most, self.limits.seconds], rows)
 
     async def delete(self, queue: str, rows: Sequence[Row]) -> list[int]:
         return await self._each(queue, DELETE, [], rows)
@@ -170,7 +177,7 @@ class Tasks(Part):
         return moved, left, 0
 
     async def archive_first(self, queue: str, state: str, group: str, limit: int) -> tuple[int, int, int]:
-        args: list[Argument] = [state, group, limit, self.archive_size, self.archive_age]
+        args: list[Argument] = [state, group, limit, self.limits.most, self.limits.seconds]
         moved, left, trimmed = await self.run_in(queue, ARCHIVE_ALL, args)
         return moved, left, trimmed
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from veredus.errors import StoreError
+from veredus.errors import NotReady, StoreError
+from veredus.store import faults
 from veredus.store.connection import Connection
 from veredus.store.redis import Redis
 from veredus.wire import keys
@@ -30,7 +31,13 @@ class Watch:
         waiting = self._connection.call(
             "BLMOVE", self._key, self._key, "RIGHT", "RIGHT", seconds, timeout=seconds + 5.0
         )
-        return await waiting is not None
+        try:
+            return await waiting is not None
+        except NotReady as exc:
+            self._connection.close()  # whoever says so does not have this queue any more: find out who does
+            if not isinstance(exc, faults.Moved) or exc.asking:
+                raise
+            return bool(await self._redis.command("LLEN", self._key, key=self._key))
 
     def close(self) -> None:
         if self._connection is not None:
@@ -51,8 +58,8 @@ class Subscription:
         connection = await self._redis.open(self._channels[0])
         connection.on_message = lambda channel, data: self._on_message(channel.decode(), data)
         try:
-            for channel in self._channels:
-                await connection.call("SUBSCRIBE", channel)
+            for subscribed in connection.call_many([("SUBSCRIBE", channel) for channel in self._channels]):
+                await subscribed
         except StoreError:
             connection.close()
             raise

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
 from veredus.store.connection import Argument
 from veredus.store.redis import Call, Redis
@@ -26,7 +27,7 @@ COMPLETE = load(
 RETRY = load(
     "task/retry",
     keys="active lease retry scheduled due processed failed",
-    args="task_prefix channel count {task_id owner message delay_ms is_failure}* [now_ms]",
+    args="task_prefix channel count {task_id owner message delay_ms is_failure front}* [now_ms]",
 )
 ARCHIVE = load(
     "task/archive",
@@ -53,19 +54,18 @@ class Batch:
     """Ids that could not be handed out, with the reason: dangling, wrongtype, duplicate, expired."""
     cancels: dict[str, str] = field(default_factory=dict)
     """Ids among the rows that shall not be run, with what to do with them instead."""
+    wait: float | None = None
+    """Seconds after which to ask again, because the queue is at its limit."""
 
 
 class Work:
     """Dequeue and settle. Each worker numbers its dequeues, so that one whose reply was lost can be asked for again."""
 
-    def __init__(
-        self, redis: Redis, worker_id: str, *, lease_ms: int, archive_size: int = 10_000, archive_days: int = 90
-    ) -> None:
+    def __init__(self, redis: Redis, worker_id: str, *, lease_ms: int, archive: ArchiveLimits = ASYNQS) -> None:
         self._redis = redis
         self._worker_id = worker_id
         self._lease_ms = lease_ms
-        self._archive_size = archive_size
-        self._archive_age = archive_days * 86400
+        self._archive_limits = archive
         self._numbers: dict[str, int] = {}
         self._unanswered: set[str] = set()
 
@@ -88,7 +88,7 @@ class Work:
             [keys.task_prefix(queue), wanted, self._lease_ms, owner, number, int(again), BATCH_MEMORY_MS],
         )
         self._unanswered.discard(queue)
-        now_ms, lease_end, left, rows, dropped, cancels = reply
+        now_ms, lease_end, left, rows, dropped, cancels, wait_ms = reply
         return Batch(
             owner,
             now_ms,
@@ -97,13 +97,32 @@ class Work:
             [(rows[i].decode(), rows[i + 1]) for i in range(0, len(rows), 2)],
             [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)],
             {cancels[i].decode(): cancels[i + 1].decode() for i in range(0, len(cancels), 2)},
+            None if wait_ms < 0 else wait_ms / 1000,
         )
+
+    async def deferrals(self, queue: str, task_id: str) -> int:
+        """How often this task was retried for something that was no failure."""
+        key = keys.task(queue, task_id)
+        return int(await self._redis.command("HGET", key, "deferrals", key=key) or 0)
+
+    async def lengths(self, queues: Sequence[str]) -> list[int | None]:
+        """How many tasks are pending in each, in one round trip per server; None where that cannot be told."""
+        replies = await self._redis.command_each([("LLEN", keys.pending(queue)) for queue in queues])
+        return [reply if isinstance(reply, int) else None for reply in replies]
 
     async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[int]:
         """Write settlements of one kind. Returns the positions of those that were no longer ours."""
         call = self.settle_call(queue, settlements)
         lost = await self._redis.run(call.script, call.keys, call.args)
         return [position - 1 for position in lost]
+
+    async def settle_each(self, batches: Sequence[tuple[str, Sequence[Settlement]]]) -> None:
+        """Batches of several queues, each of one kind, in one round trip per server. Raises the first error once all
+        others are written."""
+        calls = [self.settle_call(queue, settlements) for queue, settlements in batches]
+        for reply in await self._redis.run_each(calls) if calls else ():
+            if isinstance(reply, BaseException):
+                raise reply
 
     def settle_call(self, queue: str, settlements: Sequence[Settlement]) -> Call:
         call: Call = _WRITERS[type(settlements[0])](self, queue, settlements)
@@ -126,7 +145,7 @@ class Work:
     def _retry(self, queue: str, settlements: Sequence[Any]) -> Call:
         args: list[Argument] = [keys.task_prefix(queue), keys.delay_wakeup(queue), len(settlements)]
         for s in settlements:
-            args += (s.task_id, s.owner, s.message, s.delay_ms, int(s.is_failure))
+            args += (s.task_id, s.owner, s.message, s.delay_ms, int(s.is_failure), int(s.front))
         names = (
             keys.active(queue),
             keys.lease(queue),
@@ -139,7 +158,12 @@ class Work:
         return Call(RETRY, names, args)
 
     def _archive(self, queue: str, settlements: Sequence[Any]) -> Call:
-        args: list[Argument] = [keys.task_prefix(queue), self._archive_size, self._archive_age, len(settlements)]
+        args: list[Argument] = [
+            keys.task_prefix(queue),
+            self._archive_limits.most,
+            self._archive_limits.seconds,
+            len(settlements),
+        ]
         for s in settlements:
             args += (s.task_id, s.owner, s.unique_key, s.message, s.original)
         names = (

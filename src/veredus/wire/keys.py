@@ -3,121 +3,135 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
-QUEUES = "asynq:queues"
-SERVERS = "asynq:servers"
-WORKERS = "asynq:workers"
-SCHEDULERS = "asynq:schedulers"
-CANCEL_CHANNEL = "asynq:cancel"
+from veredus.errors import ConfigError
+
+
+def checked_prefix(given: str) -> str:
+    """The name space of all keys: `asynq`, which every Go peer reads, unless VEREDUS_KEY_PREFIX says otherwise."""
+    if not given.strip() or any(char in "{}*?[]\\" or char.isspace() for char in given):
+        raise ConfigError("VEREDUS_KEY_PREFIX", given, "a text without braces, blanks and *?[]\\")
+    return given
+
+
+PREFIX = checked_prefix(os.environ.get("VEREDUS_KEY_PREFIX") or "asynq")
+"""One per process, fixed when it starts: all parts of one system must agree on it."""
+
+QUEUES = f"{PREFIX}:queues"
+SERVERS = f"{PREFIX}:servers"
+WORKERS = f"{PREFIX}:workers"
+SCHEDULERS = f"{PREFIX}:schedulers"
+CANCEL_CHANNEL = f"{PREFIX}:cancel"
 
 
 def server(host: str, pid: int, server_id: str) -> str:
-    return f"asynq:servers:{{{host}:{pid}:{server_id}}}"
+    return f"{PREFIX}:servers:{{{host}:{pid}:{server_id}}}"
 
 
 def workers(host: str, pid: int, server_id: str) -> str:
-    return f"asynq:workers:{{{host}:{pid}:{server_id}}}"
+    return f"{PREFIX}:workers:{{{host}:{pid}:{server_id}}}"
 
 
 def scheduler_entries(host: str, pid: int, scheduler_id: str) -> str:
-    return f"asynq:schedulers:{{{host}:{pid}:{scheduler_id}}}"
+    return f"{PREFIX}:schedulers:{{{host}:{pid}:{scheduler_id}}}"
 
 
 def scheduler_history(entry_id: str) -> str:
-    return f"asynq:scheduler_history:{entry_id}"
+    return f"{PREFIX}:scheduler_history:{entry_id}"
 
 
 def semaphore(scope: str) -> str:
-    return f"asynq:sema:{scope}"
+    return f"{PREFIX}:sema:{scope}"
 
 
 def queue_prefix(queue: str) -> str:
     """The braces make all keys of a queue share one slot of a cluster."""
-    return f"asynq:{{{queue}}}:"
+    return f"{PREFIX}:{{{queue}}}:"
 
 
 def task_prefix(queue: str) -> str:
-    return f"asynq:{{{queue}}}:t:"
+    return f"{PREFIX}:{{{queue}}}:t:"
 
 
 def task(queue: str, task_id: str) -> str:
-    return f"asynq:{{{queue}}}:t:{task_id}"
+    return f"{PREFIX}:{{{queue}}}:t:{task_id}"
 
 
 def pending(queue: str) -> str:
-    return f"asynq:{{{queue}}}:pending"
+    return f"{PREFIX}:{{{queue}}}:pending"
 
 
 def active(queue: str) -> str:
-    return f"asynq:{{{queue}}}:active"
+    return f"{PREFIX}:{{{queue}}}:active"
 
 
 def lease(queue: str) -> str:
-    return f"asynq:{{{queue}}}:lease"
+    return f"{PREFIX}:{{{queue}}}:lease"
 
 
 def scheduled(queue: str) -> str:
-    return f"asynq:{{{queue}}}:scheduled"
+    return f"{PREFIX}:{{{queue}}}:scheduled"
 
 
 def retry(queue: str) -> str:
-    return f"asynq:{{{queue}}}:retry"
+    return f"{PREFIX}:{{{queue}}}:retry"
 
 
 def archived(queue: str) -> str:
-    return f"asynq:{{{queue}}}:archived"
+    return f"{PREFIX}:{{{queue}}}:archived"
 
 
 def completed(queue: str) -> str:
-    return f"asynq:{{{queue}}}:completed"
+    return f"{PREFIX}:{{{queue}}}:completed"
 
 
 def paused(queue: str) -> str:
-    return f"asynq:{{{queue}}}:paused"
+    return f"{PREFIX}:{{{queue}}}:paused"
 
 
 def processed(queue: str) -> str:
-    return f"asynq:{{{queue}}}:processed"
+    return f"{PREFIX}:{{{queue}}}:processed"
 
 
 def failed(queue: str) -> str:
-    return f"asynq:{{{queue}}}:failed"
+    return f"{PREFIX}:{{{queue}}}:failed"
 
 
 def processed_on(queue: str, day: str) -> str:
     """`day` is a UTC date, YYYY-MM-DD."""
-    return f"asynq:{{{queue}}}:processed:{day}"
+    return f"{PREFIX}:{{{queue}}}:processed:{day}"
 
 
 def failed_on(queue: str, day: str) -> str:
     """`day` is a UTC date, YYYY-MM-DD."""
-    return f"asynq:{{{queue}}}:failed:{day}"
+    return f"{PREFIX}:{{{queue}}}:failed:{day}"
 
 
 def unique(queue: str, task_type: str, payload: bytes | None) -> str:
     """The lock of a unique task: no payload at all and an empty one are two different locks, as in Go."""
     digest = "" if payload is None else hashlib.md5(payload, usedforsecurity=False).hexdigest()
-    return f"asynq:{{{queue}}}:unique:{task_type}:{digest}"
+    return f"{PREFIX}:{{{queue}}}:unique:{task_type}:{digest}"
 
 
 def groups(queue: str) -> str:
-    return f"asynq:{{{queue}}}:groups"
+    return f"{PREFIX}:{{{queue}}}:groups"
 
 
 def group_prefix(queue: str) -> str:
-    return f"asynq:{{{queue}}}:g:"
+    return f"{PREFIX}:{{{queue}}}:g:"
 
 
 def group(queue: str, name: str) -> str:
-    return f"asynq:{{{queue}}}:g:{name}"
+    return f"{PREFIX}:{{{queue}}}:g:{name}"
 
 
 def aggregation_set(queue: str, name: str, set_id: str) -> str:
-    return f"asynq:{{{queue}}}:g:{name}:{set_id}"
+    return f"{PREFIX}:{{{queue}}}:g:{name}:{set_id}"
 
 
 def aggregation_sets(queue: str) -> str:
-    return f"asynq:{{{queue}}}:aggregation_sets"
+    return f"{PREFIX}:{{{queue}}}:aggregation_sets"
 
 
 # Our own, beside Asynq's: names that it does not use, under the same hash tag.
@@ -125,29 +139,82 @@ def aggregation_sets(queue: str) -> str:
 
 def due(queue: str) -> str:
     """ZSET of scheduled and retried ids by due instant in milliseconds: Asynq's own scores have whole seconds."""
-    return f"asynq:{{{queue}}}:due"
+    return f"{PREFIX}:{{{queue}}}:due"
+
+
+def closed(queue: str) -> str:
+    """STRING with the second since which a queue takes no new tasks from our clients."""
+    return f"{PREFIX}:{{{queue}}}:closed"
 
 
 def batch(queue: str, worker_id: str) -> str:
     """STRING with the number of a worker's last dequeue, so that a repeated request gets the same batch."""
-    return f"asynq:{{{queue}}}:batch:{worker_id}"
+    return f"{PREFIX}:{{{queue}}}:batch:{worker_id}"
 
 
 def delay_wakeup(queue: str) -> str:
     """Channel that wakes the forwarders; the message is the new due instant in milliseconds."""
-    return f"asynq:{{{queue}}}:delay_wakeup"
+    return f"{PREFIX}:{{{queue}}}:delay_wakeup"
+
+
+def lane(queue: str, order_key: str) -> str:
+    """ZSET of the tasks with one order key by arrival; only the first may be pending, active or in retry."""
+    return f"{PREFIX}:{{{queue}}}:lane:{order_key}"
+
+
+def lanes(queue: str) -> str:
+    """ZSET of the order keys that have tasks, by the time in milliseconds at which they were last looked at."""
+    return f"{PREFIX}:{{{queue}}}:lanes"
+
+
+def limits(queue: str) -> str:
+    """HASH of the limits that were declared: what is limited -> how many at once, how many starts, per how many ms."""
+    return f"{PREFIX}:{{{queue}}}:limits"
+
+
+def limited(queue: str) -> str:
+    """ZSET of the scopes of limits that somebody waits for, by the time in milliseconds at which to look at them."""
+    return f"{PREFIX}:{{{queue}}}:limited"
+
+
+def slots(queue: str, scope: str) -> str:
+    """ZSET of the tasks that run within a limit, by the second until which they hold their room."""
+    return f"{PREFIX}:{{{queue}}}:slots:{scope}"
+
+
+def starts(queue: str, scope: str) -> str:
+    """LIST of the milliseconds at which the last tasks within a limit began."""
+    return f"{PREFIX}:{{{queue}}}:starts:{scope}"
+
+
+def waiting(queue: str, scope: str) -> str:
+    """ZSET of the tasks that wait for room within a limit, by arrival in microseconds."""
+    return f"{PREFIX}:{{{queue}}}:waiting:{scope}"
+
+
+def absent(key: str) -> str:
+    """A key in the slot of this one that never exists: a script that names it is refused while the slot moves from node
+    to node, when it would find only some of the keys it needs. Empty for a key without a hash tag."""
+    start = key.find("{")
+    end = key.find("}", start + 2)
+    return f"{key[: end + 1]}:absent" if 0 <= start < end else ""
 
 
 def cron(queue: str, entry_id: str) -> str:
     """HASH of one schedule whose tasks go to this queue: the tick it is at, and the last one that was enqueued."""
-    return f"asynq:{{{queue}}}:cron:{entry_id}"
+    return f"{PREFIX}:{{{queue}}}:cron:{entry_id}"
 
 
 def scheduler_leader(scope: str) -> str:
     """STRING that names the scheduler which fires the schedules of this scope, for as long as its lease lasts."""
-    return f"asynq:veredus:scheduler_leader:{scope}"
+    return f"{PREFIX}:veredus:scheduler_leader:{scope}"
 
 
 def ends(listener: str) -> str:
     """Channel on which one listening process is told what became of the tasks that it waits for."""
-    return f"asynq:ends:{listener}"
+    return f"{PREFIX}:ends:{listener}"
+
+
+def told(queue: str) -> str:
+    """LIST of what happened to tasks that clients of the gateway follow, until a worker has passed it on."""
+    return f"{PREFIX}:{{{queue}}}:told"

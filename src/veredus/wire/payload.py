@@ -98,6 +98,8 @@ class ValueCodec:
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         values = [*args, *kwargs.values()]
+        if not values and self._parameter.default is not self._parameter.empty:
+            values = [self._parameter.default]  # written out: whoever runs it may be in another language
         if len(values) != 1 or (kwargs and self._parameter.name not in kwargs):
             raise PayloadError(f"{name_of(self._function)}() takes exactly one argument, {self._parameter.name}")
         return encode_value(values[0])

@@ -6,22 +6,24 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
 from veredus.clock import Clock
-from veredus.errors import PayloadError, TaskTimeout
+from veredus.errors import PayloadError, StoreError, TaskTimeout
 from veredus.events import Bus, ItemDropped, TaskEnded, TaskStarted
 from veredus.model.job import Job
 from veredus.model.lease import Lease
 from veredus.model.message import TaskMessage, deadline_of
+from veredus.model.request import SESSION, answers
 from veredus.model.retry import RetryDelayFunction, asynq_default
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
 from veredus.model.verdict import Action, End, Outcome, Verdict, describe, failed_message, judge
 from veredus.wire.messages import UndecodableMessage, clean, decode_task, encode_task
 from veredus.wire.payload import encode_value
 from veredus.worker.alarms import Alarms
+from veredus.worker.carrier import Carrier
 from veredus.worker.config import WorkerConfig
 from veredus.worker.context import enter
 from veredus.worker.executors.processes import ProcessPool
@@ -75,6 +77,7 @@ class Workshop:
         self._reports = reports
         self._runs: dict[str, Callable[[Job], Awaitable[Any]]] = {}
         self._alarms: Alarms[Attempt] = Alarms(lambda attempt: attempt.force(End.TIMED_OUT))
+        self._carrier: Carrier[Attempt] = Carrier(self._begin)
         self.started = 0
 
     def start(self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float, cancel: str = "") -> None:
@@ -105,7 +108,11 @@ class Workshop:
         if cancel:
             attempt.cancel(cancel)
         self._hands.take(attempt)
-        attempt.task = asyncio.get_running_loop().create_task(self._run(attempt))
+        self._carrier.carry(attempt)
+
+    def _begin(self, attempt: Attempt, task: asyncio.Task[None]) -> Coroutine[Any, Any, None]:
+        attempt.task = task
+        return self._run(attempt)
 
     async def _run(self, attempt: Attempt) -> None:
         """Execute, judge, settle."""
@@ -125,6 +132,8 @@ class Workshop:
             )
             action = verdict.action
             settlement = self._settlement(attempt, outcome, verdict)
+            if SESSION in attempt.message.headers and not await self._answer(attempt, outcome, verdict):
+                settlement = None  # unanswered, it must not end: the lease runs out and the recoverer decides
             if settlement is not None:
                 self._settler.settle(attempt.queue, settlement, attempt)
             else:
@@ -211,6 +220,7 @@ class Workshop:
         if value is None:
             return attempt.context.written
         if isinstance(value, bytes):
+            attempt.context.raw = not isinstance(value, _Encoded)
             return value
         try:
             return encode_value(value)
@@ -223,13 +233,37 @@ class Workshop:
         """Nothing went wrong: there is nobody to ask."""
         return judge(attempt.message, outcome, result_ttl=self._result_ttl, is_failure=False)
 
+    async def _answer(self, attempt: Attempt, outcome: Outcome, verdict: Verdict) -> bool:
+        """A client waits for this task: it is told before the task ends. False if it could not be told."""
+        if self._reports is None or not answers(verdict):
+            return True
+        return await self._reports.requests.answer(attempt.context.job, outcome, attempt.context)
+
     async def _judge(self, attempt: Attempt, outcome: Outcome) -> Verdict:
         error = outcome.error
+        message = attempt.message
+        if SESSION in message.headers and self._reports is not None and self._reports.requests.overdue(message.headers):
+            message.retry = message.retried  # its client was told that it is too late: no attempt can change that
         is_failure = True
         if error is not None and outcome.end not in (End.ABORTED, End.LEASE_LOST):
             await self._tell_error(error, attempt)
             is_failure = self._is_failure(error)
-        return judge(attempt.message, outcome, result_ttl=self._result_ttl, is_failure=is_failure)
+        return judge(
+            attempt.message,
+            outcome,
+            result_ttl=self._result_ttl,
+            is_failure=is_failure,
+            deferred_out=not is_failure and await self._is_deferred_out(attempt),
+        )
+
+    async def _is_deferred_out(self, attempt: Attempt) -> bool:
+        """Asked only where there is a limit; if Redis cannot say, the task is put off once more."""
+        if not self._config.max_deferrals:
+            return False
+        try:
+            return await self._settler.work.deferrals(attempt.queue, attempt.task_id) >= self._config.max_deferrals
+        except (StoreError, ValueError):
+            return False
 
     async def _tell_error(self, error: BaseException, attempt: Attempt) -> None:
         level = logging.WARNING if self._config.on_error is None else logging.DEBUG
@@ -279,7 +313,8 @@ class Workshop:
             delay_of = (task.retry_delay if task is not None else None) or self._config.retry_delay
             delay = retry_delay_ms(delay_of, message, outcome.error, attempt.context.job)
             failed_message(message, outcome.error_text, now, counts=verdict.is_failure)
-            return Retry(task_id, owner, encode_task(message), delay, verdict.is_failure)
+            front = self._config.retry_front if task is None or task.retry_front is None else task.retry_front
+            return Retry(task_id, owner, encode_task(message), delay, verdict.is_failure, front)
         if verdict.action is Action.ARCHIVE:
             failed_message(message, outcome.error_text, now, counts=False)
             return Archive(task_id, owner, message.unique_key, encode_task(message))

@@ -58,6 +58,10 @@ class WorkerConfig:
     retry_delay: RetryDelayFunction = asynq_default
     is_failure: Callable[[BaseException], bool] | None = None
     """False for an error means: retry, but count neither an attempt nor a failure."""
+    max_deferrals: int = 0
+    """A task that was retried so often for what is no failure is archived; 0 means never, as in Asynq."""
+    retry_front: bool = False
+    """A retry that is due goes to the front of the line, not behind everything that waits."""
     on_error: OnError | None = None
 
     @classmethod
@@ -71,7 +75,7 @@ class WorkerConfig:
         for name in ("concurrency", "threads", "processes"):
             if name in values:
                 values[name] = _whole(name, values[name], 1)
-        for name in ("process_pool", "max_tasks", "max_memory"):
+        for name in ("process_pool", "max_tasks", "max_memory", "max_deferrals"):
             if name in values:
                 values[name] = _whole(name, values[name], 0)
         for name in ("lease", "sweep", "forward_interval", "janitor_interval", "health_check_interval"):

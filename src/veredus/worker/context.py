@@ -12,12 +12,13 @@ from veredus.model.job import Job
 
 if TYPE_CHECKING:
     from veredus.worker.reports import Reports
+    from veredus.worker.requests import RequestClient
 
 
 class Context:
     """The running attempt: `current().attempt`, `.deadline`, `.headers`, `.cancelled` ..."""
 
-    __slots__ = ("_cancelled", "_deadline", "_owner", "_reports", "job", "reported", "written")
+    __slots__ = ("_cancelled", "_client", "_deadline", "_owner", "_reports", "job", "raw", "reported", "written")
 
     def __init__(self, job: Job, deadline: float, owner: str = "", reports: Reports | None = None) -> None:
         self.job = job
@@ -25,6 +26,9 @@ class Context:
         self._cancelled: threading.Event | None = None
         self._owner = owner
         self._reports = reports
+        self._client: RequestClient | None = None
+        self.raw = False
+        """Whether the result is bytes of the handler's own."""
         self.reported = False
         """Whether any progress was reported."""
         self.written: bytes | None = None
@@ -71,6 +75,25 @@ class Context:
         if self._cancelled is None:
             self._cancelled = threading.Event()
         return self._cancelled.wait(timeout)
+
+    @property
+    def client(self) -> RequestClient:
+        """The client whose request this task is: `await current().client.notify(...)`. Raises LookupError in a task
+        that is no request."""
+        if self._client is None:
+            if self._reports is None:
+                raise LookupError("current().client does not work in a process of its own")
+            self._client = self._reports.client_of(self.job)
+        return self._client
+
+    @property
+    def served(self) -> RequestClient | None:
+        """The client, if the handler has asked for it."""
+        return self._client
+
+    def serve(self, client: RequestClient) -> None:
+        """Say who the client is, where no worker does."""
+        self._client = client
 
     async def progress(self, share: float, note: str = "") -> None:
         """Say how far this task is, from 0 to 1: `async for step in handle.progress()` gets it. Cheap: at most ten a

@@ -12,6 +12,7 @@ from veredus.errors import LeaseLost, StoreError
 from veredus.model.ending import write_progress
 from veredus.model.job import Job
 from veredus.store.results import Results
+from veredus.worker.requests import RequestClient, Requests
 
 logger = logging.getLogger("veredus.worker")
 
@@ -36,8 +37,9 @@ class Reports:
     """Belongs to the worker's loop; the `_sync` methods may be called from threads. Progress never fails a handler and
     never makes it wait for Redis."""
 
-    def __init__(self, results: Results, clock: Clock) -> None:
+    def __init__(self, results: Results, clock: Clock, requests: Requests) -> None:
         self._results = results
+        self.requests = requests
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._pens: dict[tuple[str, str], _Pen] = {}
@@ -54,6 +56,9 @@ class Reports:
     async def write_result(self, job: Job, owner: str, data: bytes) -> None:
         if not await self._results.write(job.queue, job.id, owner, data):
             raise LeaseLost(f"task {job.id} is no longer ours: its result was not written")
+
+    def client_of(self, job: Job) -> RequestClient:
+        return self.requests.client_of(job, self._loop)
 
     def wait_for(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """For threads: run it on the worker's loop."""

@@ -32,7 +32,7 @@ class Role:
             try:
                 await self.step()
                 if self.complaints.outages == outages:  # a step may meet an outage and go on with other queues
-                    self.complaints.recovered()
+                    self.complaints.recovered(self.name)
             except StoreError as exc:
                 self.complaints.error(self.name, f"{self.name} failed", exc)
             except Exception as exc:

@@ -28,7 +28,7 @@ class Settler:
     """Writes settlements in batches; what Redis refused goes to `keep` (the syncer) as the same values."""
 
     def __init__(self, work: Work, hands: Hands, bus: Bus, keep: Callable[[str, Sequence[Item]], None]) -> None:
-        self._work = work
+        self.work = work
         self._hands = hands
         self._bus = bus
         self._keep = keep
@@ -72,7 +72,7 @@ class Settler:
 
     async def write(self, queue: str, items: Sequence[Item], *, first_try: bool = True) -> None:
         """One round trip for settlements of one kind. Raises StoreError; those that hold no longer are only told."""
-        lost = await self._work.settle(queue, [settlement for settlement, _ in items])
+        lost = await self.work.settle(queue, [settlement for settlement, _ in items])
         for _, attempt in items:
             if attempt is not None:
                 self._hands.forget(attempt)

@@ -21,10 +21,11 @@ from veredus.events import Bus
 from veredus.store.store import Store
 from veredus.store.work import Work
 from veredus.worker.complaints import Complaints
+from veredus.worker.insistence import Insistence
 from veredus.worker.mux import Mux
 from veredus.worker.parentage import end_with_parent
 from veredus.worker.roles.recoverer import Recoverer
-from veredus.worker.worker import EXIT_RECYCLE, Worker
+from veredus.worker.worker import EXIT_HUNG, EXIT_RECYCLE, Worker
 
 logger = logging.getLogger("veredus.supervisor")
 
@@ -34,7 +35,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SAME_WISH = 0.5
 """Seconds within which a second signal to a supervised child is taken for the same wish, not for impatience."""
 KILL_AFTER = 10.0
-"""Seconds that a child may take beyond the shutdown timeout, before it is killed."""
+"""Seconds that a process may take beyond the shutdown timeout, before it is ended by force."""
+ABORT_AFTER = 5.0
+"""Seconds that it has after a second signal."""
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -50,6 +53,9 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def run_worker(worker: Worker) -> int:
     """One worker in this process, with signals."""
 
+    insistence = Insistence(EXIT_HUNG)
+    wishes = 0
+
     async def main() -> int:
         loop = asyncio.get_running_loop()
         await worker.start()
@@ -57,6 +63,14 @@ def run_worker(worker: Worker) -> int:
         gc.collect()
         gc.freeze()
         heard = -SAME_WISH
+
+        def told(number: int, frame: Any) -> None:
+            """Runs even while a handler blocks the loop; once for patience, twice for none."""
+            nonlocal wishes
+            wishes += 1
+            if not worker.supervised:  # a supervisor has a clock of its own
+                insistence.arm(worker.config.shutdown_timeout + KILL_AFTER if wishes == 1 else ABORT_AFTER)
+            loop.call_soon_threadsafe(stop_wanted)
 
         def stop_wanted() -> None:
             nonlocal heard
@@ -69,7 +83,7 @@ def run_worker(worker: Worker) -> int:
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             for number in SIGNALS:
                 if not (worker.supervised and number == signal.SIGINT):
-                    loop.add_signal_handler(number, stop_wanted)
+                    signal.signal(number, told)
             loop.add_signal_handler(signal.SIGTSTP, worker.quiet)
         try:
             await worker.wait()
@@ -81,6 +95,7 @@ def run_worker(worker: Worker) -> int:
     try:
         return runner.run(main())
     finally:
+        insistence.call_off()
         _close(runner)
 
 
@@ -102,6 +117,8 @@ def _close(runner: asyncio.Runner) -> None:
 class _Child:
     worker_id: str
     started_at: float
+    failures: int = 0
+    """How often in a row it and those it replaces have died as soon as they started."""
 
 
 def run_supervised(worker: Worker) -> int:
@@ -117,9 +134,8 @@ class Supervisor:
         self._config = worker.config
         self._children: dict[int, _Child] = {}
         self._stopping = False
-        self._failures = 0
-        self._due: list[float] = []
-        """When children that died are to be replaced, on the monotonic clock."""
+        self._due: list[tuple[float, int]] = []
+        """When children that died are to be replaced, on the monotonic clock, and how often they failed in a row."""
 
     def run(self) -> int:
         asyncio.run(self._reach_redis())  # once, in the parent: children that cannot start would only be restarted
@@ -159,10 +175,10 @@ class Supervisor:
         ended = os.waitpid(-1, os.WNOHANG) if self._children else (0, 0)
         if not ended[0]:
             now = time.monotonic()
-            ripe = [at for at in self._due if at <= now]
-            self._due = [at for at in self._due if at > now]
-            for _ in ripe:
-                self._spawn()
+            ripe = [failures for at, failures in self._due if at <= now]
+            self._due = [(at, failures) for at, failures in self._due if at > now]
+            for failures in ripe:
+                self._spawn(failures)
             time.sleep(0.02)
         return ended
 
@@ -173,7 +189,7 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _spawn(self) -> None:
+    def _spawn(self, failures: int = 0) -> None:
         worker_id = str(uuid.uuid4())
         sys.stdout.flush()
         sys.stderr.flush()
@@ -183,7 +199,7 @@ class Supervisor:
         pid = os.fork()
         if pid == 0:
             _live_as_child(Worker(self._app, self._config, worker_id=worker_id, supervised=True), parent)
-        self._children[pid] = _Child(worker_id, time.monotonic())
+        self._children[pid] = _Child(worker_id, time.monotonic(), failures)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         if self._stopping:
             os.kill(pid, signal.SIGTERM)
@@ -203,16 +219,9 @@ class Supervisor:
             return 0 if code == -signal.SIGTERM else 1
         if code == EXIT_CONFIG:
             return code
-        self._due.append(time.monotonic() + self._pause_before_next(child))
+        failures = failures_in_a_row(child.failures, time.monotonic() - child.started_at)
+        self._due.append((time.monotonic() + pause_before_next(failures), failures))
         return 0
-
-    def _pause_before_next(self, child: _Child) -> float:
-        """A child that dies as soon as it starts is not restarted in a circle."""
-        if time.monotonic() - child.started_at > 5.0:
-            self._failures = 0
-            return 0.0
-        self._failures += 1
-        return min(0.1 * 2.0**self._failures, 10.0)
 
     def _give_back(self, child: _Child) -> None:
         try:
@@ -224,13 +233,23 @@ class Supervisor:
                 logger.warning("%d tasks that it had in hand were given back", count)
 
 
+def failures_in_a_row(before: int, lived: float) -> int:
+    """Only a child that dies as soon as it starts is suspect."""
+    return 0 if lived > 5.0 else before + 1
+
+
+def pause_before_next(failures: int) -> float:
+    """Seconds before a child is replaced: such a child is not restarted in a circle. The others do not wait for it."""
+    return min(0.1 * 2.0**failures, 10.0) if failures else 0.0
+
+
 async def give_back(app: Any, config: Any, dead_worker: str) -> int:
     """Recover what a dead worker held, without waiting for its leases to run out."""
-    store = Store(app.open_redis("veredus-supervisor"))
+    store = Store(app.open_redis("veredus-supervisor"), archive=app.archive)
     clock = ServerClock()
     recoverer = Recoverer(
         store,
-        Work(store.redis, dead_worker, lease_ms=config.lease_ms),
+        Work(store.redis, dead_worker, lease_ms=config.lease_ms, archive=store.archive),
         str(uuid.uuid4()),
         config,
         Mux(app.tasks, app.patterns, ()),

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from veredus.client.client import Client
 from veredus.clock import ServerClock
-from veredus.errors import ConfigError, NotReady, StoreError, WorkerStopped
+from veredus.errors import CommandRefused, ConfigError, NotReady, StoreError, WorkerStopped
 from veredus.events import Bus
+from veredus.model.limits import queue_specs, task_specs
 from veredus.model.settlement import Requeue
 from veredus.model.verdict import End
 from veredus.store.store import Store
@@ -32,12 +33,15 @@ from veredus.worker.hands import Attempt, Hands
 from veredus.worker.memory import resident_mb
 from veredus.worker.mux import Mux
 from veredus.worker.reports import Reports
+from veredus.worker.requests import Requests
 from veredus.worker.role import Role, Roster
 from veredus.worker.roles.aggregator import IN_FLIGHT, Aggregator
 from veredus.worker.roles.forwarder import Forwarder
 from veredus.worker.roles.healthchecker import Healthchecker
 from veredus.worker.roles.heartbeater import Heartbeater
+from veredus.worker.roles.herald import Herald
 from veredus.worker.roles.janitor import Janitor
+from veredus.worker.roles.limiter import Limiter
 from veredus.worker.roles.processor import Processor
 from veredus.worker.roles.recoverer import Recoverer
 from veredus.worker.roles.scheduler import SchedulerRole
@@ -101,14 +105,19 @@ class Worker:
         self._stop_requested, self._abort_requested = asyncio.Event(), asyncio.Event()
         self._clock = ServerClock()
         redis = self.app.open_redis(f"veredus-worker-{self.worker_id[:8]}")
-        self._store = Store(redis)
-        await self._check_server()
+        self._store = Store(redis, archive=self.app.archive)
         self._lifespan = contextlib.AsyncExitStack()
-        if self.app.lifespan is not None:
-            self.app.state = await self._lifespan.enter_async_context(self.app.lifespan(self.app))
+        try:
+            await self._check_server()
+            if self.app.lifespan is not None:
+                self.app.state = await self._lifespan.enter_async_context(self.app.lifespan(self.app))
+        except BaseException:
+            await self._store.close()
+            raise
         self._compose()
         self._status = "active"
         self._started_at = self._clock.time()
+        await self._limiter.declare()
         self._heartbeater.start()
         if self.config.burst:
             await self._forwarder.step()
@@ -124,8 +133,8 @@ class Worker:
 
     def _compose(self) -> None:
         config, store = self.config, self._store
-        complaints = Complaints()
-        self._work = Work(store.redis, self.worker_id, lease_ms=config.lease_ms)
+        complaints = Complaints(many_servers=store.redis.address.kind == "cluster")
+        self._work = Work(store.redis, self.worker_id, lease_ms=config.lease_ms, archive=store.archive)
         self._hands = Hands(config.concurrency, lambda: self._processor.wake())
         self._syncer = Syncer(1.0, complaints)
         self._settler = Settler(self._work, self._hands, self.bus, self._syncer.keep)
@@ -135,7 +144,7 @@ class Worker:
         mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
         self._workshop = Workshop(
             config, mux, self._hands, self._settler, self.bus, self._clock, self._threads, self._processes,
-            self.app.result_ttl, Reports(store.results, self._clock),
+            self.app.result_ttl, Reports(store.results, self._clock, Requests(store.outbox, self._clock)),
         )  # fmt: skip
         self._processor = Processor(
             self._work,
@@ -154,9 +163,19 @@ class Worker:
         )
         self._recoverer = Recoverer(store, self._work, self.worker_id, config, mux, self._clock, complaints, self.bus)
         canceller = Canceller(store.cancels, self._hands)
-        subscriber = Subscriber(store.redis, list(self.queues), complaints, canceller.told, self._forwarder.wake)
+        herald = Herald(store, list(self.queues), config.janitor_interval, complaints)
+        subscriber = Subscriber(
+            store.redis,
+            list(self.queues),
+            complaints,
+            canceller.told,
+            self._forwarder.wake,
+            self._processor.room,
+            herald.wake,
+        )
         roles: list[Role] = [
             self._syncer,
+            herald,
             self._recoverer,
             subscriber,
             Janitor(store, config.janitor_interval, complaints),
@@ -165,6 +184,9 @@ class Worker:
             roles.append(Healthchecker(store, config.health_check, config.health_check_interval, complaints))
         if any(one.queue is None or one.queue in self.queues for one in self.app.aggregations):
             roles.append(self._aggregator(complaints))
+        self._limiter = Limiter(store.limits, self._limit_specs(), complaints)
+        if self._limiter.has_limits:
+            roles.append(self._limiter)
         roles += [self._forwarder, self._processor]
         self._scheduler: SchedulerRole | None = None
         if config.scheduler and self.app.schedules and not config.burst:
@@ -179,6 +201,7 @@ class Worker:
             self._clock,
             self._describe,
             self._overrun,
+            complaints,
         )
         self._pool_queues = self._queues_of_one_pool()
 
@@ -233,6 +256,17 @@ class Worker:
             room = min(room, self.config.max_tasks - self._workshop.started)
         return room
 
+    def _limit_specs(self) -> dict[str, dict[str, str]]:
+        """The limits of the queues that this worker serves, as the app has them; those that it no longer has, too."""
+        specs: dict[str, dict[str, str]] = {queue: {} for queue in self.queues}
+        for name, task in [*self.app.tasks.items(), *self.app.patterns.items()]:
+            if task.options.queue in specs:
+                specs[task.options.queue] |= task_specs(name, task.limits)
+        for queue, limits in self.app.limits.items():
+            if queue in specs:
+                specs[queue] |= queue_specs(limits)
+        return specs
+
     def _describe(self) -> ServerRecord:
         return ServerRecord(
             host=socket.gethostname() or "unknown-host",
@@ -272,12 +306,27 @@ class Worker:
         while not self._stop_requested.is_set():  # type: ignore[union-attr]
             await asyncio.sleep(0.05 if config.burst or config.max_tasks else 1.0)
             settled = not self._hands.held() and self._settler.idle and self._syncer.idle
-            if config.burst and settled and self._processor.all_empty:
+            if config.burst and settled and self._processor.all_empty and not await self._is_more():
                 self.request_stop()
             elif config.max_tasks and self._workshop.started >= config.max_tasks:
                 self._recycle(f"it has run {self._workshop.started} tasks")
             elif config.max_memory and (used := resident_mb()) > config.max_memory:
                 self._recycle(f"it uses {used} MB")
+
+    async def _is_more(self) -> bool:
+        """Before a burst ends: a task whose turn has just come, or that waits for a limit, is not seen yet."""
+        more = False
+        for queue in self.queues:
+            try:
+                is_waiting = await self._store.limits.waits(queue)
+            except CommandRefused:
+                continue  # a damaged queue: nobody can take anything from it
+            except StoreError:
+                return True
+            if is_waiting:
+                more = True
+                self._processor.found(queue)
+        return more
 
     def _recycle(self, reason: str) -> None:
         if not self._stop_requested.is_set():  # type: ignore[union-attr]

@@ -3,16 +3,18 @@
 -- ARGV  task_prefix group_prefix channel max_size max_age task_id action expected message [now_ms]
 -- RETURNS  {outcome, message}: cancelled, cancelling, already ended, not found, not running, or reword: archiving needs
 --   the message with its reason in it, and `expected` is not (or no longer) what the task has
--- include: clock checks chunks hold trim tell
+-- include: clock checks chunks hold locks trim tell lanes limits
 -- The mark is a field of the task's hash, so it outlives a lost publish, a dead worker and a way through pending.
 local pending, scheduled, retry, archived, due, groups = unpack(KEYS)
 local task_prefix, group_prefix, channel, max_size, max_age, id, action, expected, message = unpack(ARGV)
-local seconds = math.floor(clock(ARGV[10]) / 1000)
+local now, _, nanoseconds = clock(ARGV[10])
+local seconds = math.floor(now / 1000)
 local key = task_prefix .. id
 
-local fields = redis.call('HMGET', key, 'state', 'msg', 'unique_key', 'group', 'waited')
+local fields = redis.call('HMGET', key, 'state', 'msg', 'unique_key', 'group', 'waited', 'order_key', 'limited_by')
 local state, old, lock, group, waited = fields[1], fields[2], fields[3], fields[4], fields[5]
 if not state or not old then return { 'not found', '' } end
+if not lock and group then lock = lock_in(old) end -- Go names the lock of a grouped task nowhere else
 if state == 'completed' or state == 'archived' then return { 'already ended', '' } end
 if state == 'active' then
   redis.call('HSET', key, 'cancel', action)
@@ -44,11 +46,14 @@ release(lock, id)
 if action == 'archive' then
   redis.call('ZADD', archived, whole(seconds), id)
   redis.call('HSET', key, 'msg', message, 'state', 'archived')
-  redis.call('HDEL', key, 'pending_since', 'waited', 'cancel')
+  redis.call('HDEL', key, 'pending_since', 'waited', 'cancel', 'limited_by')
   keep_within(archived, task_prefix, tonumber(max_size), tonumber(max_age), seconds, 100)
   tell(waited, 'archived', key)
 else
   redis.call('DEL', key)
   tell(waited, 'cancelled', key)
 end
+local queue_prefix = string.sub(task_prefix, 1, -3)
+if fields[7] then stop_waiting(queue_prefix, fields[7], id) end
+if fields[6] then yield_lane(queue_prefix, fields[6], id, nanoseconds) end
 return { 'cancelled', '' }

@@ -1,12 +1,13 @@
 -- add: put new tasks into their groups, where they wait to be aggregated.
 -- KEYS  groups
 -- ARGV  task_prefix group_prefix count {task_id message unique_key unique_ttl expires group}* [now_ms]
--- RETURNS  one code per task: 1 added, 0 the id exists, -1 another task holds the unique lock
--- include: clock checks arrival
+-- RETURNS  one code per task: 1 added, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed
+-- include: clock checks closed arrival
 local groups = KEYS[1]
 local task_prefix, group_prefix, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now, now_up, nanoseconds = clock(ARGV[4 + count * 6])
 expect(groups, 'set')
+if is_closed(task_prefix) then return { -4 } end
 for i = 1, count do
   expect_ttl(ARGV[i * 6], ARGV[i * 6 + 1])
   expect(group_prefix .. ARGV[i * 6 + 3], 'zset')

@@ -1,16 +1,16 @@
 -- aggregate: put the tasks made of an aggregation set into the queue and delete the set with its members, all or nothing.
 -- KEYS  set sets pending scheduled retry due groups
--- ARGV  task_prefix group_prefix channel members count {member_id lock}* {task_id message unique_key unique_ttl expires due_at group}* [now_ms]
+-- ARGV  task_prefix group_prefix channel members count {member_id lock}* {task_id message unique_key unique_ttl expires due_at group order_key order_hold limit_key}* [now_ms]
 -- RETURNS  {1 done, 0 the set is not there any more or has lost members, -1 a task was refused; {one code per task as enqueue has}}
--- include: clock checks chunks hold wakeup arrival regroup tell
+-- include: clock checks chunks hold wakeup arrival regroup tell lanes
 -- Only a set that stands in `sets` and still has every member is aggregated: one that was reclaimed meanwhile lives on in
 -- its group, and making a task of it as well would run its members twice.
 local set, sets, pending, scheduled, retry, due, groups = unpack(KEYS)
 local task_prefix, group_prefix, channel = unpack(ARGV, 1, 3)
 local members, count = tonumber(ARGV[4]), tonumber(ARGV[5])
 local base = 5 + members * 2
-local now, now_up, nanoseconds = clock(ARGV[base + count * 7 + 1])
-local function task(i) return unpack(ARGV, base + i * 7 - 6, base + i * 7) end
+local now, now_up, nanoseconds = clock(ARGV[base + count * 10 + 1])
+local function task(i) return unpack(ARGV, base + i * 10 - 9, base + i * 10) end
 expect(sets, 'zset')
 expect(groups, 'set')
 if not redis.call('ZSCORE', sets, set) then return { 0, {} } end
@@ -69,7 +69,7 @@ redis.call('ZREM', sets, set)
 
 local before, first_new = earliest(due, scheduled, retry), nil
 for i = 1, count do
-  local id, message, lock, ttl, expires, due_at, group = task(i)
+  local id, message, lock, ttl, expires, due_at, group, order_key, order_hold, limit_key = task(i)
   local key = task_prefix .. id
   local at = due_at ~= '' and instant(due_at, now_up) or nil
   redis.call('HSET', key, 'msg', message, 'state', at and 'scheduled' or group ~= '' and 'aggregating' or 'pending')
@@ -80,6 +80,9 @@ for i = 1, count do
   end
   if expires ~= '' then redis.call('HSET', key, 'expires_at', whole(instant(expires, now_up))) end
   if group ~= '' then redis.call('HSET', key, 'group', group, 'group_seq', arrival(nanoseconds, i)) end
+  if order_key ~= '' then redis.call('HSET', key, 'order_key', order_key) end
+  if order_key ~= '' and order_hold == '1' then redis.call('HSET', key, 'order_hold', '1') end
+  if limit_key ~= '' then redis.call('HSET', key, 'limit_key', limit_key) end
   if at then
     redis.call('ZADD', scheduled, whole(math.ceil(at / 1000)), id)
     redis.call('ZADD', due, whole(at), id)
@@ -87,6 +90,8 @@ for i = 1, count do
   elseif group ~= '' then
     redis.call('ZADD', group_prefix .. group, whole(math.floor(now / 1000)), id)
     redis.call('SADD', groups, group)
+  elseif order_key ~= '' and not join_lane(string.sub(task_prefix, 1, -3), order_key, id, now) then
+    park(string.sub(task_prefix, 1, -3), id, nanoseconds)
   else
     redis.call('HSET', key, 'pending_since', nanoseconds)
     redis.call('LPUSH', pending, id)

@@ -11,3 +11,11 @@ local function delete_all(keys)
     redis.call('DEL', unpack(keys, first, math.min(first + 999, #keys)))
   end
 end
+
+-- any_exists: whether any of these keys is there.
+local function any_exists(keys)
+  for first = 1, #keys, 1000 do
+    if redis.call('EXISTS', unpack(keys, first, math.min(first + 999, #keys))) > 0 then return true end
+  end
+  return false
+end

@@ -1,8 +1,9 @@
 -- owns: whether this owner still has this task, whose lease ends when the lease set says. The owner alone is not enough:
 -- a Go worker that took the task over never clears our fields, but it does write the lease; so the lease must also be
--- the one that we wrote. If so, it gives the fields read; [3] is the one asked for, or else who waits for the task.
+-- the one that we wrote. If so, it gives the fields read: [3] is the one asked for, or else who waits for the task;
+-- [4] is the unique lock, [5] the order key, [6] the limits whose room the task takes up.
 local function owns(key, owner, lease_end, field)
-  local fields = redis.pcall('HMGET', key, 'owner', 'until', field or 'waited')
+  local fields = redis.pcall('HMGET', key, 'owner', 'until', field or 'waited', 'unique_key', 'order_key', 'slots')
   return lease_end and not fields.err and fields[1] == owner and fields[2] == lease_end and fields
 end
 
@@ -23,4 +24,18 @@ end
 -- release: free a unique lock if this task still has it.
 local function release(lock, id)
   if lock and lock ~= '' and redis.pcall('GET', lock) == id then redis.call('DEL', lock) end
+end
+
+-- keep_lock: while a task lives, its unique lock lives too: until so many milliseconds from now at least, and a minute
+-- beyond, so that it outlasts the way to whoever keeps it next. One that has lapsed is taken again if it is free.
+local function keep_lock(lock, id, ms)
+  if not lock or lock == '' then return end
+  local seconds = math.ceil(tonumber(ms) / 1000) + 60
+  local holder = redis.pcall('GET', lock)
+  if holder == id then
+    local left = redis.call('TTL', lock)
+    if left >= 0 and left < seconds then redis.call('EXPIRE', lock, seconds) end
+  elseif not holder then
+    redis.call('SET', lock, id, 'EX', seconds)
+  end
 end

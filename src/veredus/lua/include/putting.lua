@@ -1,14 +1,29 @@
--- Putting tasks that were taken out where they shall be. Needs places, clock, chunks, hold, trim and tell.
+-- Putting tasks that were taken out where they shall be. Needs places, clock, chunks, hold, trim, tell, lanes and limits.
 
--- into_pending: to the back of the line, or to its front with the first of the tasks as the next to run.
+-- hand_over: others may stand behind a task that was archived or deleted, in its lane.
+local function hand_over(task)
+  local _, _, nanoseconds = clock()
+  if task.limited_by then stop_waiting(queue_prefix, task.limited_by, task.id) end
+  if task.order_key then yield_lane(queue_prefix, task.order_key, task.id, nanoseconds) end
+end
+
+-- into_pending: to the back of the line, or to its front with the first of the tasks as the next to run. One with an
+-- order key takes its place in its lane, and is parked there until its turn comes.
 local function into_pending(tasks, front, now, nanoseconds)
   local ids = {}
-  for i, task in ipairs(tasks) do
+  for _, task in ipairs(tasks) do
     redis.call('HSET', task.key, 'state', 'pending', 'pending_since', nanoseconds)
-    redis.call('HDEL', task.key, 'owner', 'until')
+    redis.call('HDEL', task.key, 'owner', 'until', 'limited_by')
+    keep_lock(task.lock, task.id, 0)
     -- Whoever runs a task that has expired means it: with the old limit it would be dropped unseen.
     if task.expires and tonumber(task.expires) <= now then redis.call('HDEL', task.key, 'expires_at') end
-    ids[front and #tasks + 1 - i or i] = task.id
+    if task.order_key and not join_lane(queue_prefix, task.order_key, task.id, now) then
+      park(queue_prefix, task.id, nanoseconds)
+    elseif front then
+      table.insert(ids, 1, task.id)
+    else
+      ids[#ids + 1] = task.id
+    end
   end
   in_chunks(front and 'RPUSH' or 'LPUSH', pending, ids)
 end
@@ -20,13 +35,16 @@ local function into_archive(tasks, seconds, max_size, max_age)
     rows[#rows + 1] = whole(seconds)
     rows[#rows + 1] = task.id
     redis.call('HSET', task.key, 'state', 'archived')
-    redis.call('HDEL', task.key, 'pending_since', 'owner', 'until', 'waited', 'cancel')
+    redis.call('HDEL', task.key, 'pending_since', 'owner', 'until', 'waited', 'cancel', 'limited_by')
     release(task.lock, task.id)
   end
   in_chunks('ZADD', archived, rows)
   local before = redis.call('ZCARD', archived)
   keep_within(archived, task_prefix, max_size, max_age, seconds, #tasks + 100)
-  for _, task in ipairs(tasks) do tell(task.waited, 'archived', task.key) end
+  for _, task in ipairs(tasks) do
+    hand_over(task)
+    tell(task.waited, 'archived', task.key)
+  end
   return before - redis.call('ZCARD', archived)
 end
 
@@ -38,5 +56,8 @@ local function into_nothing(tasks)
     keys[i] = task.key
   end
   delete_all(keys)
-  for _, task in ipairs(tasks) do tell(task.waited, 'cancelled', task.key) end
+  for _, task in ipairs(tasks) do
+    hand_over(task)
+    tell(task.waited, 'cancelled', task.key)
+  end
 end

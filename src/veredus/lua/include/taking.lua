@@ -1,9 +1,9 @@
--- Taking tasks out of where they are, so that a script can put them elsewhere. Needs places, locks and checks.
+-- Taking tasks out of where they are, so that a script can put them elsewhere. Needs places, locks, checks and lanes.
 
 -- look: what a script has to know of a task before it moves it; nil when there is no such task.
 local function look(id)
   local key = task_prefix .. id
-  local fields = redis.pcall('HMGET', key, 'state', 'group', 'unique_key', 'expires_at', 'waited')
+  local fields = redis.pcall('HMGET', key, 'state', 'group', 'unique_key', 'expires_at', 'waited', 'order_key', 'limited_by')
   if fields.err then return { id = id, key = key, state = 'wrongtype' } end
   if not fields[1] and redis.call('EXISTS', key) == 0 then return nil end
   return {
@@ -14,6 +14,8 @@ local function look(id)
     lock = lock_of(key, fields[3], fields[2]),
     expires = fields[4],
     waited = fields[5],
+    order_key = fields[6],
+    limited_by = fields[7],
   }
 end
 
@@ -100,8 +102,8 @@ end
 
 -- take_first: take up to `limit` tasks from the end of a container that comes first: the next to run, the soonest
 -- due, the oldest. Ids without a task are dropped on the way. Returns the tasks and the number of ids that left the
--- container.
-local function take_first(state, group, limit)
+-- container. `but_parked`: not those that wait for their turn.
+local function take_first(state, group, limit, but_parked)
   local source = state == 'pending' and pending or state == 'aggregating' and group_prefix .. group or SETS[state]
   local ids = {}
   if state == 'pending' then
@@ -109,7 +111,8 @@ local function take_first(state, group, limit)
     for i = #tail, 1, -1 do ids[#ids + 1] = tail[i] end
     redis.call('LTRIM', source, 0, -#ids - 1)
   else
-    ids = redis.call('ZRANGE', source, 0, limit - 1)
+    local last = but_parked and state == 'scheduled' and '(' .. PARKED or '+inf'
+    ids = redis.call('ZRANGEBYSCORE', source, '-inf', last, 'LIMIT', 0, limit)
     in_chunks('ZREM', source, ids)
     if state == 'aggregating' and redis.call('EXISTS', source) == 0 then redis.call('SREM', groups, group) end
   end

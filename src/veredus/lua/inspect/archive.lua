@@ -3,7 +3,7 @@
 -- ARGV  queue_prefix max_size max_age count {task_id seen_at}* [now_ms]
 -- RETURNS  one code per task: 1 archived, 0 no such task, -1 it is archived already, -2 it is running, -3 it is not
 --   where its state says
--- include: clock checks chunks hold trim tell places locks taking putting
+-- include: clock checks chunks hold trim tell places locks lanes limits taking putting
 local max_size, max_age, count = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local now = clock(ARGV[5 + count * 2])
 expect_places()

@@ -3,7 +3,7 @@
 -- ARGV  queue_prefix state group limit max_size max_age [now_ms]
 -- RETURNS  {tasks now archived, ids that left the container, old ones that were deleted to keep the archive within
 --   its size}
--- include: clock checks chunks hold trim tell places locks taking putting
+-- include: clock checks chunks hold trim tell places locks lanes limits taking putting
 local state, group, limit = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local now = clock(ARGV[7])
 expect_places()

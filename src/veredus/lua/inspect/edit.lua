@@ -3,7 +3,7 @@
 -- ARGV  queue_prefix task_id old_message new_message new_lock [now_ms]
 -- RETURNS  1 replaced, 0 no such task, -1 its state does not allow it, -2 another task holds the new lock, -5 it
 --   changed meanwhile
--- include: clock checks hold places locks taking
+-- include: clock checks hold places locks lanes taking
 local id, old, new, new_lock = unpack(ARGV, 2, 5)
 local task = look(id)
 if not task then return 0 end

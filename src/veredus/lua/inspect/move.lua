@@ -3,12 +3,12 @@
 -- ARGV  queue_prefix task_id seen_at old_message new_message new_lock target target_prefix channel [now_ms]
 -- RETURNS  1 moved, 0 no such task, -1 it is running, -2 another task of the target queue holds the lock, -3 it is
 --   not where its state says, -5 it changed meanwhile, -6 the target queue has a task with this id
--- include: clock checks hold wakeup places locks taking
+-- include: clock checks hold wakeup places locks lanes limits taking
 -- For servers that hold both queues; in a cluster, park, surrender and unpark do the same in three steps.
 local id, _, old, new, new_lock, target, target_prefix, channel = unpack(ARGV, 2, 9)
 local to_pending, to_scheduled, to_retry, to_archived, to_completed, to_due, to_groups, queues = unpack(KEYS, 11, 18)
 local TO = { scheduled = to_scheduled, retry = to_retry, archived = to_archived, completed = to_completed }
-local now = clock(ARGV[10])
+local now, _, nanoseconds = clock(ARGV[10])
 local key = target_prefix .. 't:' .. id
 expect_places()
 expect(to_pending, 'list')
@@ -33,14 +33,21 @@ if not task then return codes[1] end
 local fields = redis.call('HGETALL', task.key)
 for i = 1, #fields, 2 do redis.call('HSET', key, fields[i], fields[i + 1]) end
 redis.call('HSET', key, 'msg', new)
-redis.call('HDEL', key, 'owner', 'until')
+redis.call('HDEL', key, 'owner', 'until', 'limited_by')
 if task.lock ~= '' then redis.call('HSET', key, 'unique_key', new_lock) end
 release(task.lock, id)
 redis.call('DEL', task.key)
+if task.limited_by then stop_waiting(queue_prefix, task.limited_by, id) end
+if task.order_key then leave_lane(queue_prefix, task.order_key, id, nanoseconds) end
 if left and left > 0 then redis.call('SET', new_lock, id, 'PX', left) end
 
-if task.state == 'pending' then
-  redis.call('LPUSH', to_pending, id)
+if task.state == 'pending' or score == PARKED then
+  if task.order_key and not join_lane(target_prefix, task.order_key, id, now) then
+    park(target_prefix, id, nanoseconds)
+  else
+    redis.call('HSET', key, 'state', 'pending')
+    redis.call('LPUSH', to_pending, id)
+  end
 elseif task.state == 'aggregating' then
   redis.call('ZADD', target_prefix .. 'g:' .. task.group, score, id)
   redis.call('SADD', to_groups, task.group)

@@ -2,9 +2,9 @@
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix task_id seen_at message stand_in [now_ms]
 -- RETURNS  1 archived, 0 no such task, -1 it is running (its worker will do this), -5 it changed meanwhile
--- include: clock checks hold places locks taking
+-- include: clock checks hold places locks lanes limits taking
 local id, _, message, stand_in = unpack(ARGV, 2, 5)
-local now = clock(ARGV[6])
+local now, _, nanoseconds = clock(ARGV[6])
 expect_places()
 
 local codes, tasks = take(2, 1, function(task)
@@ -17,4 +17,6 @@ redis.call('HSET', task.key, 'msg', stand_in, 'original', message, 'state', 'arc
 redis.call('HDEL', task.key, 'pending_since', 'owner', 'until')
 redis.call('ZADD', archived, whole(math.floor(now / 1000)), id)
 release(task.lock, id)
+if task.limited_by then stop_waiting(queue_prefix, task.limited_by, id) end
+if task.order_key then yield_lane(queue_prefix, task.order_key, id, nanoseconds) end
 return 1

@@ -2,10 +2,10 @@
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix channel due_at count {task_id seen_at}* [now_ms]
 -- RETURNS  one code per task: 1 rescheduled, 0 no such task, -1 it is running, -3 it is not where its state says
--- include: clock checks chunks hold wakeup places locks taking
--- One that waits for a retry still does; any other is scheduled.
+-- include: clock checks chunks hold wakeup places locks lanes limits taking
+-- One that waits for a retry still does, in its place; any other is scheduled and takes its place in its lane when it is due.
 local channel, count = ARGV[2], tonumber(ARGV[4])
-local now, now_up = clock(ARGV[5 + count * 2])
+local now, now_up, nanoseconds = clock(ARGV[5 + count * 2])
 local at = instant(ARGV[3], now_up)
 expect_places()
 
@@ -18,12 +18,10 @@ for _, task in ipairs(tasks) do
   redis.call('ZADD', SETS[state], whole(math.ceil(at / 1000)), task.id)
   redis.call('ZADD', due, whole(at), task.id)
   redis.call('HSET', task.key, 'state', state)
-  redis.call('HDEL', task.key, 'pending_since', 'owner', 'until')
-  -- The lock shall not end before the task begins.
-  if task.lock ~= '' and redis.pcall('GET', task.lock) == task.id then
-    local left = redis.call('PTTL', task.lock)
-    if left > 0 and left < at - now + 1000 then redis.call('PEXPIRE', task.lock, whole(at - now + 1000)) end
-  end
+  redis.call('HDEL', task.key, 'pending_since', 'owner', 'until', 'limited_by')
+  if task.limited_by then stop_waiting(queue_prefix, task.limited_by, task.id) end
+  if task.order_key and state ~= 'retry' then leave_lane(queue_prefix, task.order_key, task.id, nanoseconds) end
+  keep_lock(task.lock, task.id, at - now)
 end
 if #tasks > 0 then announce(channel, before, at, now) end
 return codes

@@ -2,7 +2,7 @@
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix channel task_id source keep lock lock_ms [now_ms]
 -- RETURNS  1 let out (or dropped), 0 there is no such copy
--- include: clock checks wakeup places
+-- include: clock checks wakeup places lanes
 local channel, id, source, keep, lock, lock_ms = unpack(ARGV, 2, 7)
 local now, _, nanoseconds = clock(ARGV[8])
 local key = task_prefix .. id
@@ -14,11 +14,15 @@ if keep ~= '1' then
   redis.call('DEL', key)
   return 1
 end
-local fields = redis.call('HMGET', key, 'moved_state', 'moved_score', 'moved_due', 'group')
+local fields = redis.call('HMGET', key, 'moved_state', 'moved_score', 'moved_due', 'group', 'order_key')
 local state, score, exact, group = fields[1], fields[2], fields[3], fields[4]
-redis.call('HDEL', key, 'moved_from', 'moved_state', 'moved_score', 'moved_due')
+redis.call('HDEL', key, 'moved_from', 'moved_state', 'moved_score', 'moved_due', 'limited_by')
 if lock ~= '' and tonumber(lock_ms) > 0 then redis.call('SET', lock, id, 'NX', 'PX', lock_ms) end
-if SETS[state] and score then
+if score == PARKED then state, score = 'pending', nil end -- it waited for its turn there, and does so here
+if state == 'pending' and fields[5] and not join_lane(queue_prefix, fields[5], id, now) then
+  park(queue_prefix, id, nanoseconds)
+  return 1
+elseif SETS[state] and score then
   local before = earliest(due, scheduled, retry)
   redis.call('ZADD', SETS[state], score, id)
   if state == 'scheduled' or state == 'retry' then

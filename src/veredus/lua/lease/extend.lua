@@ -2,7 +2,7 @@
 -- KEYS  lease
 -- ARGV  task_prefix count {task_id owner lease_ms}* [now_ms]
 -- RETURNS  {now_ms, {positions (from 1) of those that this owner no longer holds}, {position, how to cancel it, ...}}
--- include: clock checks hold
+-- include: clock checks hold lanes limits
 local lease = KEYS[1]
 local task_prefix, count = ARGV[1], tonumber(ARGV[2])
 local now = clock(ARGV[3 + count * 3])
@@ -18,6 +18,8 @@ for i = 1, count do
     local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
     redis.call('ZADD', lease, lease_end, id)
     redis.call('HSET', key, 'until', lease_end)
+    keep_lock(held[4], id, lease_ms)
+    if held[6] then keep_slots(string.sub(task_prefix, 1, -3), held[6], id, lease_end) end
     if held[3] then
       cancels[#cancels + 1] = i
       cancels[#cancels + 1] = held[3]

@@ -2,7 +2,8 @@
 -- KEYS  lease active
 -- ARGV  task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms dead_worker [now_ms]
 -- RETURNS  {now_ms, 1 if it swept or 0 if it only noted the time, {id, message, leases lost so far, ...}, {tidied id, ...},
---   the instant in ms at which the next lease will expire, or -1, {claimed id, how to cancel it, ...}}
+--   the instant in ms at which the next lease will expire, or -1, {claimed id, how to cancel it, ...},
+--   1 if the queue has lanes or 0}
 -- include: clock checks hold
 -- A claim re-arms the lease for a short while and makes the recoverer its owner; only retry or archive remove the task.
 -- So a recoverer that dies loses nothing, and of several recoverers exactly one gets each task.
@@ -14,13 +15,15 @@ local task_prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker = 
 local now = clock(ARGV[9])
 limit = tonumber(limit)
 local claimed, tidied, cancels = {}, {}, {}
-if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then return { now, 0, claimed, tidied, -1, cancels } end
+if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then return { now, 0, claimed, tidied, -1, cancels, 0 } end
 expect(lease, 'zset')
 expect(active, 'list')
 
 -- Active without a lease (an eviction, a failover, a client that died between two commands): give it one that is not
--- ours, so that it is claimed after the slack like any other. The oldest stand at the tail.
-for _, id in ipairs(redis.call('LRANGE', active, -20, -1)) do
+-- ours, so that it is claimed after the slack like any other. The oldest stand at the tail; only when there are more
+-- active tasks than leases is it worth looking further.
+local depth = redis.call('LLEN', active) > redis.call('ZCARD', lease) and 5000 or 20
+for _, id in ipairs(redis.call('LRANGE', active, -depth, -1)) do
   if not redis.call('ZSCORE', lease, id) then redis.call('ZADD', lease, whole(math.floor(now / 1000)), id) end
 end
 
@@ -40,7 +43,7 @@ for i = 1, #page, 2 do
   if #claimed / 3 >= limit then break end
   local id, lease_end = page[i], page[i + 1]
   local key = task_prefix .. id
-  local fields = redis.pcall('HMGET', key, 'msg', 'owner', 'until', 'cancel')
+  local fields = redis.pcall('HMGET', key, 'msg', 'owner', 'until', 'cancel', 'unique_key')
   if is_over(fields, lease_end) then
     if fields.err or not fields[1] then
       redis.call('ZREM', lease, id)
@@ -54,6 +57,7 @@ for i = 1, #page, 2 do
     else
       redis.call('ZADD', lease, claim_end, id)
       redis.call('HSET', key, 'owner', owner, 'until', claim_end)
+      keep_lock(fields[5], id, claim_ms)
       claimed[#claimed + 1] = id
       claimed[#claimed + 1] = fields[1]
       local losses = redis.pcall('HINCRBY', key, 'losses', 1)
@@ -69,5 +73,6 @@ for i = 1, #page, 2 do
     end
   end
 end
+local has_lanes = redis.call('EXISTS', string.sub(task_prefix, 1, -3) .. 'lanes')
 local coming = redis.call('ZRANGEBYSCORE', lease, '(' .. whole(math.floor(now / 1000)), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-return { now, 1, claimed, tidied, coming[2] and tonumber(coming[2]) * 1000 or -1, cancels }
+return { now, 1, claimed, tidied, coming[2] and tonumber(coming[2]) * 1000 or -1, cancels, has_lanes }

@@ -2,11 +2,11 @@
 -- KEYS  active lease archived processed failed
 -- ARGV  task_prefix max_size max_age count {task_id owner unique_key message original}* [now_ms]
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
--- include: clock checks chunks hold trim counters tell
+-- include: clock checks chunks hold trim counters tell lanes limits
 -- `original` keeps the bytes of a message that could not be read; `message` is then a readable stand-in for Go's tools.
 local active, lease, archived, processed, failed = unpack(KEYS)
 local task_prefix, max_size, max_age, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local now = clock(ARGV[5 + count * 5])
+local now, _, nanoseconds = clock(ARGV[5 + count * 5])
 local seconds = math.floor(now / 1000)
 expect(active, 'list')
 expect(archived, 'zset')
@@ -22,8 +22,11 @@ for i = 1, count do
     redis.call('ZADD', archived, whole(seconds), id)
     redis.call('HSET', key, 'msg', message, 'state', 'archived')
     if original ~= '' then redis.call('HSET', key, 'original', original) end
-    redis.call('HDEL', key, 'owner', 'until', 'waited', 'cancel')
+    redis.call('HDEL', key, 'owner', 'until', 'waited', 'cancel', 'slots')
     release(lock, id)
+    local queue_prefix = string.sub(task_prefix, 1, -3)
+    if held[5] then yield_lane(queue_prefix, held[5], id, nanoseconds) end
+    if held[6] then free_slots(queue_prefix, held[6], id, now, nanoseconds) end
     tell(held[3], 'archived', key)
   else
     lost[#lost + 1] = i

@@ -2,13 +2,15 @@
 -- KEYS  pending paused active lease batch
 -- ARGV  task_prefix wanted lease_ms owner number again batch_ttl_ms [now_ms]
 -- RETURNS  {now_ms, lease end in s, still pending (-1: paused), {id, message, ...}, {dropped id, reason, ...},
---   {id, how to cancel it, ...}}: those among the first that shall not be run but cancelled
--- include: clock checks chunks hold tell
+--   {id, how to cancel it, ...}: those among the first that shall not be run but cancelled,
+--   ms after which to ask again because the queue is at its limit, or -1}
+-- include: clock checks chunks hold tell wakeup lanes limits admission
 -- `batch` remembers the number of this worker's last batch. Asked again with a number already served (its reply was
 -- lost, or an old request arrives after a newer one), the script hands out that same batch instead of a second one.
 local pending, paused, active, lease, batch = unpack(KEYS)
 local task_prefix, wanted, lease_ms, owner, number, again = unpack(ARGV)
-local now = clock(ARGV[8])
+local now, now_up, nanoseconds = clock(ARGV[8])
+local queue_prefix = string.sub(task_prefix, 1, -3)
 local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
 local rows, dropped, cancels = {}, {}, {}
 
@@ -25,14 +27,20 @@ if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
       end
       redis.call('ZADD', lease, lease_end, id)
       redis.call('HSET', key, 'until', lease_end)
+      if held[6] then keep_slots(queue_prefix, held[6], id, lease_end) end
       rows[#rows + 1] = id
       rows[#rows + 1] = redis.call('HGET', key, 'msg')
     end
   end
-  return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels }
+  return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels, -1 }
 end
 
-if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped, cancels } end
+-- One question for both: most queues are neither paused nor limited.
+local gate
+if redis.call('EXISTS', paused, queue_prefix .. 'limits') > 0 then
+  if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped, cancels, -1 } end
+  gate = admission(queue_prefix, now, now_up, nanoseconds)
+end
 expect(pending, 'list')
 expect(active, 'list')
 expect(lease, 'zset')
@@ -40,14 +48,34 @@ expect(lease, 'zset')
 -- A second entry of an id that already runs, waits or has ended elsewhere, where its state says it is.
 local function is_elsewhere(id, state)
   if not state or state == 'pending' then return false end
-  local set = state == 'active' and lease or string.sub(task_prefix, 1, -3) .. state
+  local set = state == 'active' and lease or queue_prefix .. state
   return type(redis.pcall('ZSCORE', set, id)) == 'string'
 end
 
 -- Read and sort out first, from the tail on; nothing is written before every key of the batch has been looked at.
 wanted = tonumber(wanted)
+if gate then
+  local free, wait, is_told = gate.queue()
+  if free <= 0 then
+    if is_told then redis.call('SET', queue_prefix .. 'full', 1, 'PX', 60000) end
+    return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels, wait }
+  end
+  wanted = math.min(wanted, free)
+end
 local taken, seen, expired, stubs = 0, {}, {}, {}
-local ids, leases = {}, {}
+local heads, strays, joining = {}, {}, {}
+
+-- Whether it is this task's turn in its lane. One that stands in no lane (somebody ran it again) may begin a new one.
+local function has_turn(order_key, id)
+  local first = heads[order_key] or redis.pcall('ZRANGE', queue_prefix .. 'lane:' .. order_key, 0, 0)[1]
+  if not first then
+    first = id
+    joining[#joining + 1] = { id, order_key }
+  end
+  heads[order_key] = first
+  return first == id
+end
+local ids, leases, locked = {}, {}, {}
 for round = 1, 10 do
   if #ids >= wanted then break end
   local chunk = math.min(wanted - #ids, 1000)
@@ -56,7 +84,7 @@ for round = 1, 10 do
   for i = #tail, 1, -1 do
     local id = tail[i]
     local key = task_prefix .. id
-    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'cancel')
+    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'cancel', 'unique_key', 'order_key')
     local reason
     if fields.err then
       reason = 'wrongtype'
@@ -67,18 +95,21 @@ for round = 1, 10 do
       reason = 'duplicate'
     elseif fields[3] and tonumber(fields[3]) <= now then
       reason = 'expired'
-      expired[#expired + 1] = { id, key }
+      expired[#expired + 1] = { id, key, fields[6] }
     end
     seen[id] = true
     if reason then
       dropped[#dropped + 1] = id
       dropped[#dropped + 1] = reason
-    else
+    elseif fields[6] and not has_turn(fields[6], id) then
+      strays[#strays + 1] = { id, fields[6] }
+    elseif not gate or fields[4] or gate.admits(id, key, fields[1]) then
       ids[#ids + 1] = id
       leases[#leases + 1] = lease_end
       leases[#leases + 1] = id
       rows[#rows + 1] = id
       rows[#rows + 1] = fields[1]
+      if fields[5] then locked[#locked + 1] = { fields[5], id } end
       if fields[4] then
         cancels[#cancels + 1] = id
         cancels[#cancels + 1] = fields[4]
@@ -98,8 +129,9 @@ if taken > 0 then
   for _, id in ipairs(ids) do
     local key = task_prefix .. id
     redis.call('HSET', key, 'state', 'active', 'owner', owner, 'until', lease_end)
-    redis.call('HDEL', key, 'pending_since')
+    redis.call('HDEL', key, 'pending_since', 'limited_by')
   end
+  for _, row in ipairs(locked) do keep_lock(row[1], row[2], lease_ms) end
   for _, row in ipairs(expired) do
     local left = redis.call('HMGET', row[2], 'unique_key', 'waited')
     release(left[1], row[1])
@@ -107,5 +139,20 @@ if taken > 0 then
     tell(left[2], 'expired', row[2])
   end
   delete_all(stubs)
+  for _, row in ipairs(expired) do
+    if row[3] then leave_lane(queue_prefix, row[3], row[1], nanoseconds) end
+  end
+  for _, row in ipairs(strays) do park(queue_prefix, row[1], nanoseconds) end
+  for _, row in ipairs(joining) do join_lane(queue_prefix, row[2], row[1], now) end
+  for _, row in ipairs(strays) do
+    join_lane(queue_prefix, row[2], row[1], now)
+    next_turn(queue_prefix, row[2], nanoseconds) -- its first may have ended without us
+  end
+  if gate then
+    local due, scheduled, retry = queue_prefix .. 'due', queue_prefix .. 'scheduled', queue_prefix .. 'retry'
+    local before, limited = earliest(due, scheduled, retry), redis.call('ZRANGE', queue_prefix .. 'limited', 0, 0, 'WITHSCORES')
+    if limited[2] then before = math.min(before or math.huge, tonumber(limited[2])) end
+    announce(queue_prefix .. 'delay_wakeup', before, gate.settle(lease_end), now)
+  end
 end
-return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels }
+return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels, -1 }

@@ -2,14 +2,14 @@
 -- KEYS  active lease processed
 -- ARGV  task_prefix count {task_id owner unique_key}* [now_ms]
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
--- include: clock checks chunks active hold counters tell
+-- include: clock checks chunks active hold counters tell lanes limits
 local active, lease, processed = unpack(KEYS)
 local task_prefix, count = ARGV[1], tonumber(ARGV[2])
-local now = clock(ARGV[3 + count * 3])
+local now, _, nanoseconds = clock(ARGV[3 + count * 3])
 expect(active, 'list')
 
 local ends = lease_ends(lease, 3, 3, count)
-local lost, ids, keys, seen, waited = {}, {}, {}, {}, {}
+local lost, ids, keys, seen, waited, bound = {}, {}, {}, {}, {}, {}
 for i = 1, count do
   local id, owner, lock = unpack(ARGV, i * 3, i * 3 + 2)
   local key = task_prefix .. id
@@ -21,6 +21,7 @@ for i = 1, count do
       local verb = redis.call('HGET', key, 'cancel') == 'delete' and 'cancelled' or 'done'
       waited[#waited + 1] = { held[3], verb, key }
     end
+    if held[5] or held[6] then bound[#bound + 1] = { id, held[5], held[6] } end
     ids[#ids + 1] = id
     keys[#keys + 1] = key
   else
@@ -30,6 +31,11 @@ end
 leave_active(active, ids)
 in_chunks('ZREM', lease, ids)
 delete_all(keys)
+for _, row in ipairs(bound) do
+  local queue_prefix = string.sub(task_prefix, 1, -3)
+  if row[2] then leave_lane(queue_prefix, row[2], row[1], nanoseconds) end
+  if row[3] then free_slots(queue_prefix, row[3], row[1], now, nanoseconds) end
+end
 for _, row in ipairs(waited) do tell(row[1], row[2], row[3]) end
 tally(now, processed, #ids, nil, 0)
 return lost

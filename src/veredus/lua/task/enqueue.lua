@@ -1,29 +1,44 @@
 -- enqueue: put new tasks at the back of pending.
 -- KEYS  pending
--- ARGV  task_prefix count {task_id message unique_key unique_ttl expires}* [now_ms]
--- RETURNS  one code per task: 1 enqueued, 0 the id exists, -1 another task holds the unique lock
--- include: clock checks chunks
+-- ARGV  task_prefix count width {task_id message [unique_key unique_ttl expires]}* [now_ms]
+-- RETURNS  one code per task: 1 enqueued, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed
+-- include: clock checks closed chunks
+-- `width` is 2 when no task of the call has a lock or an expiry, else 5.
 local pending = KEYS[1]
-local task_prefix, count = ARGV[1], tonumber(ARGV[2])
-local now, now_up, nanoseconds = clock(ARGV[3 + count * 5])
+local task_prefix, count, width = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local now, now_up, nanoseconds = clock(ARGV[4 + count * width])
 expect(pending, 'list')
-for i = 1, count do expect_ttl(ARGV[i * 5], ARGV[i * 5 + 1]) end
-
-local codes, ids = {}, {}
+if is_closed(task_prefix) then return { -4 } end
+local ids, keys = {}, {}
 for i = 1, count do
-  local id, message, lock, ttl, expires = unpack(ARGV, i * 5 - 2, i * 5 + 2)
-  local key = task_prefix .. id
-  if redis.call('EXISTS', key) == 1 then -- before the lock: a refused id must not leave a lock behind
+  local at = 4 + (i - 1) * width
+  ids[i] = ARGV[at]
+  keys[i] = task_prefix .. ARGV[at]
+  if width > 2 then expect_ttl(ARGV[at + 2], ARGV[at + 3]) end
+end
+
+-- One question for all: nearly always none of them is there.
+local is_any_there = any_exists(keys)
+local codes, stored, seen = {}, {}, {}
+for i = 1, count do
+  local id, key, at = ids[i], keys[i], 4 + (i - 1) * width
+  local lock, ttl, expires = '', '', ''
+  if width > 2 then
+    lock, ttl, expires = ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+  end
+  -- Before the lock: a refused id must not leave a lock behind.
+  if seen[id] or (is_any_there and redis.call('EXISTS', key) == 1) then
     codes[i] = 0
   elseif lock ~= '' and not redis.call('SET', lock, id, 'NX', 'EX', ttl) then
     codes[i] = -1
   else
-    redis.call('HSET', key, 'msg', message, 'state', 'pending', 'pending_since', nanoseconds)
+    redis.call('HSET', key, 'msg', ARGV[at + 1], 'state', 'pending', 'pending_since', nanoseconds)
     if lock ~= '' then redis.call('HSET', key, 'unique_key', lock) end
     if expires ~= '' then redis.call('HSET', key, 'expires_at', whole(instant(expires, now_up))) end
-    ids[#ids + 1] = id
+    stored[#stored + 1] = id
+    seen[id] = true
     codes[i] = 1
   end
 end
-in_chunks('LPUSH', pending, ids)
+in_chunks('LPUSH', pending, stored)
 return codes

@@ -2,12 +2,13 @@
 -- KEYS  scheduled retry due pending groups
 -- ARGV  task_prefix group_prefix limit [now_ms]
 -- RETURNS  {number forwarded, next due instant in ms or -1, now_ms, {dropped id, reason, ...}, microseconds beyond now_ms}
--- include: clock checks chunks wakeup arrival
+-- include: clock checks chunks hold wakeup arrival lanes limits
 -- The shared sets are the truth: an index entry counts only if its id is still there with the same second, because a Go
 -- worker that moved the task knows nothing of our index.
 local scheduled, retry, due, pending, groups = unpack(KEYS)
 local task_prefix, group_prefix, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now, _, nanoseconds, beyond = clock(ARGV[4])
+local queue_prefix = string.sub(task_prefix, 1, -3)
 expect(pending, 'list')
 expect(groups, 'set')
 
@@ -56,13 +57,13 @@ end
 -- Look at every task before the first write.
 local dropped = {}
 for _, task in ipairs(found) do
-  local fields = redis.pcall('HMGET', task_prefix .. task.id, 'msg', 'group')
+  local fields = redis.pcall('HMGET', task_prefix .. task.id, 'msg', 'group', 'unique_key', 'front', 'order_key')
   if fields.err then
     task.reason = 'wrongtype'
   elseif not fields[1] then
     task.reason = 'dangling'
   else
-    task.group = fields[2]
+    task.group, task.lock, task.front, task.order_key = fields[2], fields[3], fields[4], fields[5]
     -- A group whose key is damaged cannot take it in: it runs on its own then, and holds up nobody else.
     local is_grouped = task.group and task.group ~= ''
     if is_grouped and type(redis.pcall('ZCARD', group_prefix .. task.group)) ~= 'number' then task.group = nil end
@@ -70,7 +71,7 @@ for _, task in ipairs(found) do
 end
 
 in_chunks('ZREM', due, stale)
-local ids, moved = {}, 0
+local ids, front, moved = {}, {}, 0
 for _, task in ipairs(found) do
   redis.call('ZREM', task.set, task.id)
   redis.call('ZREM', due, task.id)
@@ -84,11 +85,29 @@ for _, task in ipairs(found) do
     redis.call('SADD', groups, task.group)
     moved = moved + 1
     redis.call('HSET', key, 'state', 'aggregating', 'group_seq', arrival(nanoseconds, moved))
+  elseif task.order_key and not join_lane(queue_prefix, task.order_key, task.id, now) then
+    park(queue_prefix, task.id, nanoseconds) -- it has taken its place, and waits for its turn
+    redis.call('HDEL', key, 'front')
   else
     redis.call('HSET', key, 'state', 'pending', 'pending_since', nanoseconds)
-    ids[#ids + 1] = task.id
+    if task.front then
+      redis.call('HDEL', key, 'front')
+      table.insert(front, 1, task.id) -- the first that was due is the next to run
+    else
+      ids[#ids + 1] = task.id
+    end
     moved = moved + 1
   end
+  if not task.reason then keep_lock(task.lock, task.id, 0) end
 end
 in_chunks('LPUSH', pending, ids)
-return { moved, earliest(due, scheduled, retry) or -1, now, dropped, beyond }
+in_chunks('RPUSH', pending, front)
+
+-- Whoever waits for a limit that has room again.
+local limited = queue_prefix .. 'limited'
+for _, scope in ipairs(redis.call('ZRANGEBYSCORE', limited, '-inf', whole(now), 'LIMIT', 0, 100)) do
+  moved = moved + call_up(queue_prefix, scope, now, nanoseconds)
+end
+local next_due, next_room = earliest(due, scheduled, retry), redis.call('ZRANGE', limited, 0, 0, 'WITHSCORES')[2]
+if next_room then next_due = math.min(next_due or math.huge, tonumber(next_room)) end
+return { moved, next_due or -1, now, dropped, beyond }

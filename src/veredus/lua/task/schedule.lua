@@ -1,14 +1,15 @@
 -- schedule: store new tasks that are due later, to the millisecond, and wake the forwarders if that changes their plan.
 -- KEYS  scheduled retry due
 -- ARGV  task_prefix channel count {task_id message unique_key unique_ttl expires due_at group}* [now_ms]
--- RETURNS  one code per task: 1 scheduled, 0 the id exists, -1 another task holds the unique lock
--- include: clock checks wakeup
+-- RETURNS  one code per task: 1 scheduled, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed
+-- include: clock checks closed wakeup
 -- The shared set has whole seconds, rounded up (Go's tools refuse fractions); the exact instant stands in our index.
 local scheduled, retry, due = unpack(KEYS)
 local task_prefix, channel, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now, now_up = clock(ARGV[4 + count * 7])
 expect(scheduled, 'zset')
 expect(due, 'zset')
+if is_closed(task_prefix) then return { -4 } end
 for i = 1, count do expect_ttl(ARGV[i * 7 - 1], ARGV[i * 7]) end
 
 local before, first_new = earliest(due, scheduled, retry), nil

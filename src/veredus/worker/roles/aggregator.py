@@ -120,7 +120,7 @@ class Aggregator(Role):
                 assert isinstance(error, StoreError)
                 self.complaints.error(("groups", queue), f"cannot look after the groups of queue {queue}", error)
                 continue
-            self.complaints.recovered()
+            self.complaints.recovered(("groups", queue))
             for key, reason in back.damaged:
                 self.complaints.say((queue, key), f"aggregation set {key} cannot be given back: {reason}")
             if back.moved:
@@ -176,7 +176,7 @@ class Aggregator(Role):
                 for key in rows:
                     self._agenda.put(key, now + 1.0)
                 continue
-            self.complaints.recovered()
+            self.complaints.recovered(("check", queue))
             for key, checked in zip(rows, result, strict=True):
                 self._unanswered.discard(key)
                 self._follow(key, checked, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -11,6 +12,8 @@ from veredus.events import Bus, Forwarded, ItemDropped
 from veredus.store.delays import Delays
 from veredus.worker.complaints import Complaints
 from veredus.worker.role import Role
+
+logger = logging.getLogger("veredus.worker")
 
 
 class Forwarder(Role):
@@ -34,6 +37,9 @@ class Forwarder(Role):
         """When to look at each queue next, on the monotonic clock."""
         self._due = dict.fromkeys(queues, False)
         """Whether a task is known to be due at that moment."""
+        self._asked: set[str] = set()
+        """Queues whose server has not answered yet."""
+        self._looks: set[asyncio.Task[None]] = set()
 
     def wake(self, queue: str | None = None, due_ms: int | None = None) -> None:
         """A new task is due earlier than what we wait for, or (without a queue) we may have missed something."""
@@ -50,14 +56,35 @@ class Forwarder(Role):
         while not self.stopping.is_set():
             self._wake.clear()
             now = time.monotonic()
-            ripe = [queue for queue, at in self._look_at.items() if at <= now]
-            if ripe:
+            ripe = [queue for queue, at in self._look_at.items() if at <= now and queue not in self._asked]
+            if ripe and self._delays.one_server:
                 await self._look(ripe)
-            wait = min(self._look_at.values()) - time.monotonic()
+            elif ripe:
+                self._look_at_each(self._delays.by_server(ripe))
+            free = [at for queue, at in self._look_at.items() if queue not in self._asked]
+            wait = min(free) - time.monotonic() if free else self.interval
             if wait > 0:
                 alarm = loop.call_later(wait, self._wake.set)
                 await self._wake.wait()
                 alarm.cancel()
+        for look in self._looks:
+            look.cancel()
+
+    def _look_at_each(self, parts: Sequence[Sequence[str]]) -> None:
+        """Each server for itself: one that hangs makes nothing late but its own."""
+        for part in parts:
+            self._asked.update(part)
+            look = asyncio.create_task(self._look(part))
+            self._looks.add(look)
+            look.add_done_callback(lambda done, part=part: self._looked(done, part))  # type: ignore[misc]
+
+    def _looked(self, look: asyncio.Task[None], part: Sequence[str]) -> None:
+        self._looks.discard(look)
+        self._asked.difference_update(part)
+        if not look.cancelled() and look.exception() is not None:
+            logger.error("a look at %s failed", ", ".join(part), exc_info=look.exception())
+            self._look_at.update(dict.fromkeys(part, time.monotonic() + 1.0))
+        self._wake.set()
 
     async def step(self) -> None:
         await self._look(list(self._look_at))
@@ -81,7 +108,7 @@ class Forwarder(Role):
                 self._complain(queue, result)
                 next_look = now + (0.2 if isinstance(result, ConnectionLost | NotReady) else 1.0)
             else:
-                self.complaints.recovered()
+                self.complaints.recovered(("forward", queue))
                 next_look = now + min(self.interval, self.interval if result.wait is None else result.wait)
                 self._report(queue, result.moved, result.dropped)
             if self._look_at[queue] < 0:

@@ -38,6 +38,7 @@ class Heartbeater:
         clock: ServerClock,
         describe: Callable[[], ServerRecord],
         on_overrun: Callable[[Attempt, bool], None],
+        complaints: Complaints,
     ) -> None:
         self._open_redis = open_redis
         self._config = config
@@ -45,7 +46,7 @@ class Heartbeater:
         self._clock = clock
         self._describe = describe
         self._on_overrun = on_overrun
-        self._complaints = Complaints()
+        self._complaints = complaints
         self._worker_loop = asyncio.get_running_loop()
         self._loop_seen = time.monotonic()
         self._overrun: set[tuple[str, str]] = set()
@@ -82,7 +83,7 @@ class Heartbeater:
                 began = time.monotonic()
                 try:
                     await self.beat(store)
-                    self._complaints.recovered()
+                    self._complaints.recovered("heartbeat")
                     # A beat that took long (a server that stood still) is followed by the next one at once.
                     pause = max(0.0, self._config.beat - (time.monotonic() - began))
                 except StoreError as exc:
@@ -105,7 +106,7 @@ class Heartbeater:
         self._touch_worker_loop()
         now = time.monotonic()
         held = self._hands.held()
-        await self._extend(store, held, now)
+        failure = await self._extend(store, held, now)
         record = self._describe()
         working = {
             attempt.task_id: encode_worker(
@@ -117,6 +118,8 @@ class Heartbeater:
         before = time.time()
         server_ms = await store.presence.beat(record, working)
         self._clock.observe(server_ms / 1000 + 0.0005, before, time.time())
+        if failure is not None:
+            raise failure
 
     def _touch_worker_loop(self) -> None:
         def seen() -> None:
@@ -127,7 +130,8 @@ class Heartbeater:
         except RuntimeError:
             pass  # the worker's loop has ended
 
-    async def _extend(self, store: Store, held: list[Attempt], now: float) -> None:
+    async def _extend(self, store: Store, held: list[Attempt], now: float) -> StoreError | None:
+        """Returns the failure of a queue that could not be reached, after the others have been taken care of."""
         holdings: dict[str, list[Holding]] = {}
         attempts: dict[tuple[str, str, str], tuple[Attempt, float]] = {}
         hung = self._loop_is_hung(held, now)
@@ -138,11 +142,13 @@ class Heartbeater:
             holding = Holding(attempt.task_id, attempt.owner, round(seconds * 1000))
             holdings.setdefault(attempt.queue, []).append(holding)
             attempts[(attempt.queue, attempt.task_id, attempt.owner)] = (attempt, now + seconds)
+        failure: StoreError | None = None
         if not holdings:
-            return
+            return None
         for queue, extension in (await store.leases.extend(holdings)).items():
             if isinstance(extension, StoreError):
-                raise extension
+                failure = extension
+                continue
             gone = {(holding.task_id, holding.owner) for holding in extension.lost}
             for holding, then in extension.cancels:
                 # Whoever cancelled it also told this worker; the message may have been lost.
@@ -153,6 +159,7 @@ class Heartbeater:
                     self._lose(attempt)
                 elif not attempt.lease.reset(until, time.monotonic()):
                     attempt.lease.revive(until)
+        return failure
 
     def _may_keep(self, attempt: Attempt, now: float) -> float:
         """For how many seconds from now the lease may be prolonged; never past the deadline and its grace."""

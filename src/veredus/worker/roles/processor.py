@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from veredus.errors import ConnectionLost, NotReady, StoreError
 from veredus.events import Bus, ItemDropped
@@ -24,6 +24,8 @@ BLOCK = 5.0
 """Seconds for which one wait for work lasts; a new one follows at once."""
 RETRY_AFTER = 1.0
 """Seconds after which a queue that is paused or damaged is looked at again."""
+FIRST_PAUSE = 0.05
+"""Seconds after which one whose server is gone is asked for again; longer each time, up to that."""
 
 
 class Processor(Role):
@@ -59,6 +61,12 @@ class Processor(Role):
         self._most = (hands.size + 1) // 2
         self._rng = random.Random()
         self._ready = dict(queues)
+        self._missing: dict[str, float] = {}
+        """Queues whose server could not be reached, and the last pause."""
+        self._full: dict[str, asyncio.TimerHandle] = {}
+        """Queues at their limit, and when to ask again."""
+        self._rooms = dict.fromkeys(queues, 0)
+        """How often somebody said that a queue at its limit has room again."""
         self._wake = asyncio.Event()
         self._empty = {queue: asyncio.Event() for queue in queues}
         self._watches = {queue: Watch(redis, queue) for queue in queues}
@@ -75,26 +83,22 @@ class Processor(Role):
             self._empty[queue].clear()
         self._wake.set()
 
+    def room(self, queue: str) -> None:
+        """A queue that was at its limit has room."""
+        self._rooms[queue] += 1
+        self.found(queue)
+
     def stop(self) -> None:
         super().stop()
         self._wake.set()
 
     async def run(self) -> None:
         self._watchers = [asyncio.create_task(self._watch(queue)) for queue in self._queues]
-        pause = 0.05
         try:
             while not self.stopping.is_set():
                 # Cleared before Redis is asked, never after: what happens meanwhile must not be slept through.
                 self._wake.clear()
-                try:
-                    asked = await self._fetch()
-                    pause = 0.05
-                except (ConnectionLost, NotReady) as exc:
-                    self.complaints.outage(exc)
-                    await self.pause(pause)
-                    pause = min(pause * 2, 1.0)
-                    continue
-                if not asked:
+                if not await self._fetch():
                     if self._on_idle is not None:
                         self._on_idle()
                     await self._wake.wait()
@@ -107,7 +111,7 @@ class Processor(Role):
 
     @property
     def all_empty(self) -> bool:
-        return not self._ready
+        return not self._ready and not self._missing
 
     async def _fetch(self) -> bool:
         """Ask for what the free hands can take. False when there is nobody to ask or no hand free.
@@ -126,34 +130,54 @@ class Processor(Role):
             return False
         wanted = [(queue, min(number, self._capacity(queue))) for queue, number in shares(able, hands, self._rng)]
         asked = [(queue, number) for queue, number in wanted if number > 0]
-        batches = await asyncio.gather(*[self._ask(queue, number) for queue, number in asked], return_exceptions=True)
-        for error in batches:
-            if isinstance(error, BaseException):
-                raise error
+        await asyncio.gather(*[self._ask(queue, number) for queue, number in asked])
         return bool(asked)
 
     async def _fetch_in_order(self, hands: int) -> bool:
         asked = False
-        for queue in by_priority(self._ready):
-            number = min(hands, self._capacity(queue))
-            if number > 0:
-                asked = True
-                hands -= await self._ask(queue, number)
+        able = [queue for queue in by_priority(self._ready) if self._capacity(queue) > 0]
+        for place, queue in enumerate(able):
+            if place and len(able) - place > 2:
+                return await self._fetch_by_length(able[place:], hands) or asked
+            asked = True
+            hands -= await self._ask(queue, min(hands, self._capacity(queue)))
             if hands <= 0:
                 break
         return asked
 
+    async def _fetch_by_length(self, queues: Sequence[str], hands: int) -> bool:
+        """Many in their order, without a round trip for each: see first how much every one has."""
+        wanted: list[tuple[str, int]] = []
+        for queue, length in zip(queues, await self._work.lengths(queues), strict=True):
+            if length == 0:
+                self._ready.pop(queue, None)
+                self._empty[queue].set()
+            elif hands > 0:
+                number = min(hands, self._capacity(queue), hands if length is None else length)
+                wanted.append((queue, number))
+                hands -= number
+        await asyncio.gather(*[self._ask(queue, number) for queue, number in wanted if number > 0])
+        return bool(wanted)
+
     async def _ask(self, queue: str, number: int) -> int:
+        rooms = self._rooms[queue]
         try:
             batch = await self._work.dequeue(queue, number)
-        except (ConnectionLost, NotReady):
-            raise
+        except (ConnectionLost, NotReady) as exc:
+            # Of a cluster, one server may be gone: those who serve the other queues must not wait for it.
+            self.complaints.outage(exc, ("dequeue", queue))
+            pause = self._missing[queue] = min(2 * self._missing.get(queue, FIRST_PAUSE / 2), RETRY_AFTER)
+            self._look_again_later(queue, pause)
+            return 0
         except StoreError as exc:
             self.complaints.error(("dequeue", queue), f"cannot take tasks from queue {queue}", exc)
             self._look_again_later(queue)
             return 0
-        self.complaints.recovered()
+        self._missing.pop(queue, None)
+        self.complaints.recovered(("dequeue", queue))
         self._begin(queue, batch)
+        if batch.wait is not None and self._rooms[queue] == rooms:  # else there was room meanwhile: ask again
+            self._look_again_in(queue, batch.wait)
         return len(batch.rows)
 
     def _begin(self, queue: str, batch: Batch) -> None:
@@ -171,21 +195,32 @@ class Processor(Role):
         elif batch.left < 0:
             self._look_again_later(queue)
 
-    def _look_again_later(self, queue: str) -> None:
-        """Paused or damaged: waiting for work would return at once, so wait for time instead."""
+    def _look_again_later(self, queue: str, seconds: float = RETRY_AFTER) -> None:
+        """Paused, damaged or not to be reached: waiting for work would end at once, so wait for time instead."""
         self._ready.pop(queue, None)
-        asyncio.get_running_loop().call_later(RETRY_AFTER * random.uniform(0.5, 0.9), self.found, queue)
+        asyncio.get_running_loop().call_later(seconds * random.uniform(0.5, 0.9), self.found, queue)
+
+    def _look_again_in(self, queue: str, seconds: float) -> None:
+        """At its limit: until there is room, or somebody says that there is."""
+        self._ready.pop(queue, None)
+        alarm = self._full.pop(queue, None)
+        if alarm is not None:
+            alarm.cancel()
+        self._full[queue] = asyncio.get_running_loop().call_later(seconds, self.found, queue)
 
     async def _watch(self, queue: str) -> None:
         """While this queue is empty, wait for its next task."""
+        pause = FIRST_PAUSE
         while True:
             await self._empty[queue].wait()
             try:
                 if await self._watches[queue].wait(BLOCK):
                     self.found(queue)
+                pause = FIRST_PAUSE
             except (ConnectionLost, NotReady) as exc:
-                self.complaints.outage(exc)
-                await self.pause(RETRY_AFTER)
+                self.complaints.outage(exc, ("dequeue", queue))
+                await self.pause(pause)
+                pause = min(2 * pause, RETRY_AFTER)
                 self.found(queue)
             except StoreError as exc:
                 self.complaints.error(("watch", queue), f"cannot wait for work in queue {queue}", exc)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from veredus.clock import Clock
 from veredus.errors import LeaseLost, StoreError
 from veredus.events import Bus, ItemDropped, TaskRecovered
 from veredus.model.job import Job
+from veredus.model.request import SESSION, answers
 from veredus.model.settlement import Archive, Done, Retry, Settlement
 from veredus.model.verdict import (
     CANCELED,
@@ -28,6 +29,7 @@ from veredus.worker.attempt import quarantine, retry_delay_ms
 from veredus.worker.complaints import Complaints
 from veredus.worker.config import WorkerConfig
 from veredus.worker.mux import Mux
+from veredus.worker.requests import Requests
 from veredus.worker.role import Role
 
 logger = logging.getLogger("veredus.worker")
@@ -61,8 +63,11 @@ class Recoverer(Role):
         self._mux = mux
         self._clock = clock
         self._bus = bus
+        self._requests = Requests(store.outbox, clock)
+        self._lost: list[tuple[Mapping[str, str], bool]] = []
         self._sweeps = 0
         self._since: dict[str, int] = {}
+        self._with_lanes: set[str] = set()
         self._queues: list[str] = []
         self._queues_read_at = -math.inf
         self._next_expiry = self.interval
@@ -70,9 +75,22 @@ class Recoverer(Role):
     async def step(self) -> None:
         """One sweep over all queues, also those that no live worker serves."""
         self._next_expiry = self.interval
+        self._with_lanes.clear()
         for queue, sweep in (await self._sweep(await self._all_queues())).items():
             if isinstance(sweep, StoreError):
                 self.complaints.error(("recover", queue), f"cannot recover the tasks of queue {queue}", sweep)
+            elif self.complaints.outages:
+                self.complaints.recovered(("recover", queue))
+
+        if self._with_lanes:
+            await self._tend(sorted(self._with_lanes))
+
+    async def _tend(self, queues: Sequence[str]) -> None:
+        """Let lanes go on whose first task a Go worker or tool has ended; so many at a time, the rest next time."""
+        looked = await self._store.lanes.tend(queues, round(self.interval * 500))
+        for queue, result in zip(queues, looked, strict=True):
+            if isinstance(result, StoreError):
+                self.complaints.error(("tend", queue), f"cannot look after the lanes of queue {queue}", result)
 
     async def pause(self, seconds: float) -> None:
         """Not past the next expiry: a lease that is not prolonged is noticed when it ends, not at the next round."""
@@ -112,26 +130,37 @@ class Recoverer(Role):
             dead_worker=dead_worker,
         )
         results: dict[str, int | StoreError] = {}
+        decisions: list[tuple[str, list[Settlement]]] = []
         for queue, sweep in sweeps.items():
             if isinstance(sweep, StoreError):
                 results[queue] = sweep
                 continue
             self._since[queue] = sweep.now_ms
+            if sweep.has_lanes:
+                self._with_lanes.add(queue)
             if sweep.next_expiry is not None:
                 self._next_expiry = min(self._next_expiry, sweep.next_expiry)
             results[queue] = len(sweep.claimed)
             for task_id in sweep.tidied:
                 self._bus.emit(ItemDropped(queue, task_id, "not active"))
-            await self._decide(queue, owner, sweep.claimed)
+            decisions += [(queue, settlements) for settlements in self._decide(queue, owner, sweep.claimed)]
+        await self._tell_clients()
+        await self._work.settle_each(decisions)
         return results
 
-    async def _decide(self, queue: str, owner: str, claimed: Sequence[Claimed]) -> None:
+    async def _tell_clients(self) -> None:
+        """Requests that end with their worker are answered before they are settled: a claim that is not, comes back."""
+        lost, self._lost = self._lost, []
+        for headers, cancelled in lost:
+            await self._requests.lost(headers, cancelled=cancelled)
+
+    def _decide(self, queue: str, owner: str, claimed: Sequence[Claimed]) -> list[list[Settlement]]:
+        """What shall become of each, by kind."""
         verdicts: dict[type, list[Settlement]] = {}
         for claim in claimed:
             settlement = self._judge(queue, owner, claim)
             verdicts.setdefault(type(settlement), []).append(settlement)
-        for settlements in verdicts.values():
-            await self._work.settle(queue, settlements)
+        return list(verdicts.values())
 
     def _judge(self, queue: str, owner: str, claim: Claimed) -> Settlement:
         now = self._clock.time()
@@ -141,6 +170,8 @@ class Recoverer(Role):
             return quarantine(queue, owner, claim.task_id, claim.message, str(exc), now)
         message.id, message.queue = claim.task_id, queue
         verdict = judge_lost_lease(message, claim.cancel)
+        if SESSION in message.headers and answers(verdict):
+            self._lost.append((message.headers, claim.cancel in CANCELLATIONS))
         if claim.cancel in CANCELLATIONS:
             logger.info("task %s of queue %s lost its worker and ends cancelled", claim.task_id, queue)
             self._bus.emit(TaskRecovered(message, claim.losses, verdict.action.value))
@@ -148,10 +179,9 @@ class Recoverer(Role):
                 return Done(claim.task_id, owner, message.unique_key)
             data = encode_task(failed_message(message, CANCELED, now, counts=False))
             return Archive(claim.task_id, owner, message.unique_key, data)
-        delay = 0
+        delay, task = 0, self._mux.find(message.type)
         if verdict.action is Action.RETRY and claim.losses > 1:
             # Due at once only the first time: a task that kills its worker would take its neighbours with it each time.
-            task = self._mux.find(message.type)
             delay_of = (task.retry_delay if task is not None else None) or self._config.retry_delay
             delay = retry_delay_ms(delay_of, message, LeaseLost(LEASE_EXPIRED), Job(message))
         failed_message(message, LEASE_EXPIRED, now, counts=verdict.action is Action.RETRY)
@@ -167,4 +197,5 @@ class Recoverer(Role):
         self._bus.emit(TaskRecovered(message, claim.losses, verdict.action.value))
         if verdict.action is Action.ARCHIVE:
             return Archive(claim.task_id, owner, message.unique_key, encode_task(message))
-        return Retry(claim.task_id, owner, encode_task(message), delay, True)
+        front = self._config.retry_front if task is None or task.retry_front is None else task.retry_front
+        return Retry(claim.task_id, owner, encode_task(message), delay, True, front)

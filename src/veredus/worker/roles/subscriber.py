@@ -1,4 +1,4 @@
-"""Subscriber: listens for cancel commands and for delayed tasks that became the earliest."""
+"""Subscriber: listens for cancel commands, for delayed tasks that became the earliest, and for room in full queues."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from veredus.worker.role import Role
 
 logger = logging.getLogger("veredus.worker")
 
+ROOM = b"room"
+"""Said where due instants are said, when a queue that was at its limit has room again."""
+TOLD = b"told"
+"""Said in the same place, when there is something to pass on to clients who follow tasks."""
 CHECK = 30.0
 """Seconds after which a silent connection is asked whether it still lives."""
 
@@ -29,17 +33,25 @@ class Subscriber(Role):
         complaints: Complaints,
         on_cancel: Callable[[str], None],
         on_delay: Callable[[str | None], None],
+        on_room: Callable[[str], None],
+        on_told: Callable[[str], None],
     ) -> None:
         super().__init__(1.0, complaints)
         self._on_cancel = on_cancel
         self._on_delay = on_delay
+        self._on_room = on_room
+        self._on_told = on_told
         self._queue_of = {keys.delay_wakeup(queue): queue for queue in queues}
         self._subscription = Subscription(redis, [keys.CANCEL_CHANNEL, *self._queue_of], self._receive)
         self._broken = asyncio.Event()
 
     def _receive(self, channel: str, data: bytes) -> None:
         queue = self._queue_of.get(channel)
-        if queue is not None:
+        if queue is not None and data == ROOM:
+            self._on_room(queue)
+        elif queue is not None and data == TOLD:
+            self._on_told(queue)
+        elif queue is not None:
             self._on_delay(queue)
         else:
             self._on_cancel(data.decode(errors="replace"))
@@ -53,7 +65,7 @@ class Subscriber(Role):
             self._broken.clear()
             try:
                 await self._subscription.open(on_close=self._broken.set)
-                self.complaints.recovered()
+                self.complaints.recovered("subscribe")
                 # Whatever was said while nobody listened is lost: look at everything now.
                 self._on_delay(None)
                 await self._stay()

@@ -53,16 +53,15 @@ class Syncer(Role):
         groups: dict[tuple[str, type], list[Item]] = {}
         for queue, item in kept:
             groups.setdefault((queue, type(item[0])), []).append(item)
-        for (queue, _), items in groups.items():
-            await self._write(queue, items)
+        await asyncio.gather(*[self._write(queue, items) for (queue, _), items in groups.items()])
 
     async def _write(self, queue: str, items: list[Item]) -> None:
         assert self.settler is not None
         try:
             await self.settler.write(queue, items, first_try=False)
-            self.complaints.recovered()
+            self.complaints.recovered(("settle", queue))
         except (ConnectionLost, NotReady) as exc:
-            self.complaints.outage(exc)
+            self.complaints.outage(exc, ("settle", queue))
             self._kept.extend((queue, item) for item in items)
         except StoreError as exc:
             if len(items) > 1:  # one bad item must not hold up the others

@@ -1,0 +1,63 @@
+"""The part of an app that reaches the clients of its gateway: pushes, groups, presence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from veredus.client.blocking import BlockingPortal
+
+if TYPE_CHECKING:
+    from veredus.client.client import Client
+    from veredus.client.handle import Handle
+    from veredus.client.notifier import Notifier, Presence, Pushed
+
+
+class Pushing:
+    """What an app can say to clients, from any process: no gateway needs to run in this one."""
+
+    _portal: BlockingPortal
+
+    if TYPE_CHECKING:
+
+        def _client(self) -> Client: ...
+
+    async def push(self, payload: Any = None, **how: Any) -> Pushed:
+        """Send a message to clients: `await app.push({"n": 1}, user="bob", type="news")`.
+
+        The target is one of `session`, `user`, `users`, `group`, `everyone=True`; the message has `type`, `title`,
+        `content`, `metadata`; `bind=(123, "before")` (or `sync_hint` and `bind=123`) binds it to the response to a
+        request; `ttl`, `wait` (for a user who has no session), `dedupe_key`, `policy`, `late`, `on_fail` and
+        `durability` are those of `Notifier.push`.
+        """
+        return await self.notifier().push(payload, **how)
+
+    def push_sync(self, payload: Any = None, **how: Any) -> Pushed:
+        """`push` for synchronous code."""
+        return self._portal.run(self.push(payload, **how))
+
+    async def join(self, session: str, group: str) -> bool:
+        """Make a session a member of a group; False if the session is gone."""
+        return await self.notifier().join(session, group)
+
+    async def leave(self, session: str, group: str) -> bool:
+        """End a session's membership in a group; False if it was no member."""
+        return await self.notifier().leave(session, group)
+
+    async def presence(self, user: str) -> Presence:
+        """Where a user is connected: `(await app.presence("bob")).online`."""
+        return await self.notifier().presence(user)
+
+    async def follow(self, handle: Handle[Any], *, session: str | None = None, user: str | None = None) -> None:
+        """Tell a client how a task goes on: every progress it reports and how it ends arrive as notifies of the types
+        `task.progress` and `task.ended`, whatever becomes of the process that called this."""
+        from veredus.client.following import follow
+
+        await follow(self._client(), handle, session=session, user=user)
+
+    def follow_sync(self, handle: Handle[Any], *, session: str | None = None, user: str | None = None) -> None:
+        """`follow` for synchronous code."""
+        self._portal.run(self.follow(handle, session=session, user=user))
+
+    def notifier(self) -> Notifier:
+        """The notifier of the running event loop."""
+        return self._client().notifier

@@ -1,0 +1,52 @@
+-- create: a new session, attached to a connection, with what waited in the user's mailbox as its first entries.
+-- KEYS  partition
+-- ARGV  channel sid user epoch node connection secret quota_entries quota_bytes policy ttl_ms max_sessions when_full count {group}* [now_ms]
+-- RETURNS  {top, {sid of an older session that had to give way}*}, or nothing if the user has too many
+-- include: checks chunks log erase
+local channel, sid, user, epoch, node, connection, secret, quota, quota_bytes, policy, ttl = unpack(ARGV, 1, 11)
+local max_sessions, when_full, count = tonumber(ARGV[12]), ARGV[13], tonumber(ARGV[14])
+local now, now_us = moment(ARGV[15 + count])
+local partition = partition_of(sid)
+local base, index, box = partition .. 's:' .. sid .. ':', partition .. 'u:' .. user, partition .. 'mail:' .. user
+if redis.call('EXISTS', base .. 'm') == 1 then return redis.error_reply('ERR the session exists already') end
+expect(partition .. 'all', 'zset')
+expect(partition .. 'n:' .. node, 'set')
+expect(box, 'list')
+
+local live, replaced, mail = {}, {}, {}
+if user ~= '' then
+  for _, other in ipairs(redis.call('ZRANGE', index, 0, -1)) do
+    if look_up(other, now) then live[#live + 1] = other else erase(other, 'expired') end
+  end
+  if max_sessions > 0 and #live >= max_sessions then
+    if when_full == 'refuse' then return false end
+    for i = 1, #live - max_sessions + 1 do
+      erase(live[i], 'replaced')
+      replaced[i] = live[i]
+    end
+  end
+  mail = redis.call('LRANGE', box, 0, -1)
+end
+
+delete_all({ base .. 'o', base .. 'r', base .. 'g', box })
+-- What every push reads comes first: Redis looks for the fields of a small hash from its beginning.
+redis.call('HSET', base .. 'm', 's', 0, 'x', 0, 'lt', 0, 'f', 0, 'cb', 0, 'cf', 0, 'n', node, 'q', quota,
+  'qb', quota_bytes, 'po', policy, 'e', epoch, 'g', 1, 'ft', 0, 'pf', 0, 'c', connection, 'k', secret, 'u', user,
+  'st', 'a', 'ttl', ttl, 'cr', now)
+redis.call('ZADD', partition .. 'all', 0, sid)
+redis.call('SADD', partition .. 'n:' .. node, sid)
+if user ~= '' then redis.call('ZADD', index, now, sid) end
+for i = 15, 14 + count do
+  redis.call('ZADD', partition .. 'g:' .. ARGV[i], 0, sid)
+  redis.call('SADD', base .. 'g', ARGV[i])
+end
+
+FOUND[sid] = nil
+local s = look_up(sid, now)
+for _, item in ipairs(mail) do
+  local ends, expiry = header(item)
+  if ends > now then add(s, string.sub(item, 25), expiry, now_us) end
+end
+save(s)
+tell_nodes(channel)
+return { s.top, replaced }

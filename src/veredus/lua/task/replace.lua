@@ -1,0 +1,39 @@
+-- replace: put a new task in the place of one that has ended and has the same id, in one step.
+-- KEYS  archived completed {key of the insert}*
+-- ARGV  task_prefix task_id unique_key count {argument of the insert}* [now_ms]
+-- RETURNS  {code of the insert}: 1 stored, 0 the task with this id has not ended, -1 another task holds the unique lock,
+--   -4 the queue is closed
+-- include: checks hold closed
+-- `insert` is the script that any client runs to enqueue or schedule a task: the store puts it in front of this one as a
+-- function.
+local SETS = { archived = KEYS[1], completed = KEYS[2] }
+local task_prefix, id, lock, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local key = task_prefix .. id
+expect(KEYS[1], 'zset')
+expect(KEYS[2], 'zset')
+if is_closed(task_prefix) then return { -4 } end
+
+local old = redis.call('HMGET', key, 'state', 'unique_key', 'order_key')
+local set = SETS[old[1]]
+local has_ended = set and redis.call('ZSCORE', set, id) and not old[3] -- an ordered one may still hold its lane up
+if redis.call('EXISTS', key) == 1 and not has_ended then return { 0 } end
+local holder = lock ~= '' and redis.call('GET', lock)
+if holder and holder ~= id then return { -1 } end
+
+-- Should the insert fail or refuse, what was there stays as it was.
+local aside = key .. ':replaced'
+if set then redis.call('RENAME', key, aside) end
+release(old[2], id)
+local keys, args = {}, {}
+for i = 3, #KEYS do keys[i - 2] = KEYS[i] end
+for i = 1, count do args[i] = ARGV[4 + i] end
+args[count + 1] = ARGV[5 + count]
+local stored, codes = pcall(insert, keys, args)
+if not stored or codes[1] ~= 1 then
+  if set then redis.call('RENAME', aside, key) end
+  if not stored then error(codes) end
+elseif set then
+  redis.call('ZREM', set, id)
+  redis.call('DEL', aside)
+end
+return codes

@@ -1,0 +1,65 @@
+"""What is known of one task beside its message: how far it is, who has it and until when, whose turn it waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from veredus.model.ending import read_progress
+from veredus.model.info import instant_text
+from veredus.store.places import Part, data, text
+from veredus.wire import keys
+
+_FIELDS = "progress cancel owner until pending_since expires_at order_key order_hold limit_key limited_by unique_key"
+
+
+class Details(Part):
+    async def of(self, queue: str, task_id: str) -> dict[str, Any]:
+        """In one round trip. What the task does not have is None or empty."""
+        names = _FIELDS.split()
+        found, until = await self.redis.command_each(
+            [
+                ("HMGET", data(keys.task(queue, task_id)), *names),
+                ("ZSCORE", data(keys.lease(queue)), data(task_id)),
+            ]
+        )
+        if isinstance(found, BaseException):
+            found = [None] * len(names)
+        held = dict(zip(names, found, strict=True))
+        return {
+            "progress": _progress(held["progress"]),
+            "cancelling": _text(held["cancel"]),
+            "lease": None if not isinstance(until, bytes) else _lease(held, until, await self.server_ms()),
+            "pending_since": instant_text(_number(held["pending_since"])),
+            "expires_at": instant_text(_number(held["expires_at"]) * 1_000_000),
+            "order_key": _text(held["order_key"]),
+            "order_hold": bool(held["order_hold"]),
+            "limit_key": _text(held["limit_key"]),
+            "limited_by": _text(held["limited_by"]),
+            "unique_key": _text(held["unique_key"]),
+        }
+
+
+def _lease(held: dict[str, Any], until: bytes, now_ms: int) -> dict[str, Any]:
+    ours = held["owner"] is not None and held["until"] == until
+    return {
+        "owner": _text(held["owner"]) if ours else "",
+        "until": instant_text(int(float(until)) * 1_000_000_000),
+        "seconds_left": round(float(until) - now_ms / 1000, 3),
+        "ours": ours,
+    }
+
+
+def _progress(found: Any) -> dict[str, Any] | None:
+    progress = read_progress(found) if found else None
+    if progress is None:
+        return None
+    at = instant_text(int(progress.at.timestamp() * 1000) * 1_000_000)
+    return {"share": progress.share, "note": progress.note, "at": at}
+
+
+def _text(found: Any) -> str:
+    return text(found) if isinstance(found, bytes) else ""
+
+
+def _number(found: Any) -> int:
+    return int(found) if isinstance(found, bytes) and found.isdigit() else 0

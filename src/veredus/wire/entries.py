@@ -1,0 +1,107 @@
+"""The bytes of a log entry and of the hints that tell a node about new ones."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+HEADER = struct.Struct(">QQQ")
+"""ts in microseconds, expiry in milliseconds (0: none), bytes of the log up to and including this entry."""
+INLINE_LIMIT = 4096
+"""Entries up to this size travel inside the hint."""
+LATE_MARK = bytes((3 << 3, 6))
+"""Appended to a tail, it makes the message one of kind LATE: the last value of a protobuf field counts."""
+_NOT_INLINE = 0xFFFFFFFF
+
+
+class Entry(NamedTuple):
+    """One message of a log. `tail` is the encoded message without its seq and ts."""
+
+    seq: int
+    ts: int
+    expiry: int
+    """Unix ms, 0 for none."""
+    tail: bytes
+
+
+@dataclass(slots=True)
+class Hint:
+    """These were just appended to a session: `count` entries from `first` on. `entries` has them, or is empty when they
+    were too large to travel along: read the log then."""
+
+    sid: str
+    first: int
+    count: int
+    entries: tuple[Entry, ...]
+
+
+class Kick(NamedTuple):
+    """The connection with this generation (or an older one) no longer has the session. `reason` is superseded (another
+    connection attached), replaced (too many sessions of this user), closed, full, or what `close` was told."""
+
+    sid: str
+    generation: int
+    reason: str
+
+
+class Probe(NamedTuple):
+    """What a node sends to itself to know that hints arrive."""
+
+    number: int
+
+
+def unpack_entry(seq: int, data: bytes) -> Entry:
+    """An entry as the list has it."""
+    ts, expiry, _ = HEADER.unpack_from(data)
+    return Entry(seq, ts, expiry, data[24:])
+
+
+def unpack_hints(data: bytes) -> list[Hint | Kick | Probe]:
+    """The rows of one published message (written by lua/include/log.lua). Raises ValueError for anything else."""
+    rows: list[Hint | Kick | Probe] = []
+    try:
+        position, end = 0, len(data)
+        while position < end:
+            kind = data[position]
+            length = data[position + 1]
+            position += 2
+            sid = data[position : position + length].decode()
+            position += length
+            if kind == 109:  # m
+                first, count = _RUN.unpack_from(data, position)
+                position += 12
+                entries = []
+                for seq in range(first, first + count):
+                    (size,) = _SIZE.unpack_from(data, position)
+                    position += 4
+                    if size != _NOT_INLINE:
+                        entries.append(unpack_entry(seq, data[position : position + size]))
+                        position += size
+                rows.append(Hint(sid, first, count, tuple(entries) if len(entries) == count else ()))
+            elif kind == 107:  # k
+                generation, size = _KICK.unpack_from(data, position)
+                position += 9
+                rows.append(Kick(sid, generation, data[position : position + size].decode()))
+                position += size
+            elif kind == 112:  # p
+                (number,) = _NUMBER.unpack_from(data, position)
+                position += 8
+                rows.append(Probe(number))
+            else:
+                raise ValueError(f"no hint begins with {kind}")
+    except (struct.error, IndexError, UnicodeDecodeError) as exc:
+        raise ValueError(f"not a hint: {exc}") from exc
+    if position != end:
+        raise ValueError("not a hint: it ends too early")
+    return rows
+
+
+def pack_probe(number: int) -> bytes:
+    return b"p\x00" + _NUMBER.pack(number)
+
+
+_RUN = struct.Struct(">QI")
+_SIZE = struct.Struct(">I")
+_KICK = struct.Struct(">QB")
+_NUMBER = struct.Struct(">Q")

@@ -1,0 +1,99 @@
+"""Frames to bytes and back, in both encodings: the only page that others need to know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from veredus.errors import ConfigError
+from veredus.model.frames import Frame, FrameError, Kind, Message
+from veredus.wire.frame_json import JsonCodec
+from veredus.wire.frame_protobuf import ProtobufCodec, checked_metadata, read_message
+from veredus.wire.framing import NO_LIMIT
+from veredus.wire.gateway_schema import MESSAGES, message_class
+from veredus.wire.messages import clean
+
+
+class Decoder(Protocol):
+    """Splits what arrives into frames; holds no more than it received."""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Frames that are complete now. Raises FrameError; the decoder is of no use after that."""
+
+    def end_of_message(self) -> None:
+        """A WebSocket message (or the stream) ended here: raises FrameError if a frame is cut off."""
+
+
+class Codec(Protocol):
+    """One encoding. `encode` and `message_frame` give bytes that can be joined with others into one chunk."""
+
+    name: str
+
+    def encode(self, frame: Frame) -> bytes: ...
+
+    def message_frame(self, seq: int, ts: int, tail: bytes) -> bytes:
+        """A Message frame from a tail of the log. For protobuf the tail is copied, not decoded."""
+
+    def decoder(self, max_frame: int, max_frames: int = NO_LIMIT) -> Decoder: ...
+
+
+_CODECS: Mapping[str, Codec] = {"protobuf": ProtobufCodec(), "json": JsonCodec()}
+
+
+def codec(encoding: str) -> Codec:
+    """The codec of a transport's `encoding`."""
+    try:
+        return _CODECS[encoding]
+    except KeyError:
+        raise ConfigError("encoding", encoding, "protobuf or json", known=_CODECS) from None
+
+
+def encode_tail(message: Message) -> bytes:
+    """The part of a message that the log keeps: the protobuf fields of `Message` without seq and ts (both are ignored).
+
+    Raises ConfigError naming the field that is too long or out of range.
+    """
+    fields: dict[str, Any] = {}
+    parts: tuple[Any, ...] = message
+    for (name, counted, most), part in zip(_TAIL, parts, strict=True):
+        if not part or most == 0:
+            continue
+        if (len(part) if counted else part) > most:
+            got = f"{len(part):,} long" if counted else part
+            raise ConfigError(name, got, f"at most {most:,}")
+        fields[name] = part
+    if message.kind not in Kind.__members__.values():
+        raise ConfigError("kind", message.kind, f"one of {', '.join(Kind.__members__)}")
+    if message.encoding == "json":
+        del fields["encoding"]
+    elif message.encoding != "raw":
+        raise ConfigError("encoding", message.encoding, "json or raw")
+    if message.metadata:
+        fields["metadata"] = _checked(message.metadata)
+    try:
+        record = message_class("Message")(**fields)
+    except UnicodeEncodeError:  # a lone surrogate
+        record = message_class("Message")(
+            **{name: clean(part) if isinstance(part, str) else part for name, part in fields.items()}
+        )
+    tail: bytes = record.SerializeToString(deterministic=True)
+    return tail
+
+
+def _checked(metadata: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return checked_metadata({clean(key): clean(value) for key, value in metadata.items()})
+    except FrameError as error:
+        raise ConfigError("metadata", "a long entry", error.reason) from None
+
+
+# name, whether its length counts, its limit (0: not part of a tail)
+_TAIL = tuple(
+    (name, field.kind in ("string", "bytes") or "<" in field.kind, 0 if name in ("seq", "ts") else field.most)
+    for name, field in MESSAGES["Message"].items()
+)
+
+
+def decode_tail(tail: bytes) -> Message:
+    """The message in a tail; its seq and ts are 0. Raises FrameError."""
+    return read_message(tail)

@@ -1,0 +1,152 @@
+"""Every key and channel of the gateway, one function each; all keys of a session and of its user share one hash tag."""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+
+from veredus.errors import ConfigError
+from veredus.wire import keys
+
+PARTITIONS = 256
+ROOT = "gw" if keys.PREFIX == "asynq" else f"{keys.PREFIX}:gw"
+"""The name space of the gateway's keys; VEREDUS_KEY_PREFIX moves it along with the queues'."""
+NODES = f"{ROOT}:nodes"
+"""HASH of gateway nodes: `<heartbeat ms> <json>`."""
+
+
+def tag(partition: int) -> str:
+    return f"p{partition:03x}"
+
+
+TAGS = tuple(tag(partition) for partition in range(PARTITIONS))
+
+
+def user_tag(user: str) -> str:
+    """The partition of all sessions of a user; an anonymous session gets one by chance."""
+    if not user:
+        return TAGS[secrets.randbelow(PARTITIONS)]
+    return TAGS[zlib.crc32(user.encode()) % PARTITIONS]
+
+
+def new_sid(user: str) -> str:
+    """A session's id: its partition's tag, then 120 random bits."""
+    return f"{user_tag(user)}-{secrets.token_urlsafe(15)}"
+
+
+def sid_tag(sid: str) -> str:
+    """The tag in a session's id. Raises ConfigError for what is no session id."""
+    if not 6 <= len(sid) <= 64 or sid[4] != "-" or sid[:4] not in _KNOWN:
+        raise ConfigError("session", sid, "the id of a session, like p0a3-V3x...")
+    return sid[:4]
+
+
+_KNOWN = frozenset(TAGS)
+
+
+def prefix(tag: str) -> str:
+    """The braces make all keys of a partition share one slot of a cluster."""
+    return f"{ROOT}:{{{tag}}}:"
+
+
+def sessions(tag: str) -> str:
+    """ZSET of all sessions of the partition, all with score 0, so that it can be walked in order."""
+    return f"{ROOT}:{{{tag}}}:all"
+
+
+def expiries(tag: str) -> str:
+    """ZSET of detached sessions by the instant (ms) at which they end."""
+    return f"{ROOT}:{{{tag}}}:x"
+
+
+def deadlines(tag: str) -> str:
+    """ZSET of open requests `<sid>.<rid>` by deadline (ms)."""
+    return f"{ROOT}:{{{tag}}}:dl"
+
+
+def early_binds(tag: str) -> str:
+    """ZSET of requests `<sid>.<rid>` that something is bound to although they have not come yet, by the instant (ms) at
+    which that waits no longer."""
+    return f"{ROOT}:{{{tag}}}:bd"
+
+
+def attached(tag: str, node: str) -> str:
+    """SET of the sessions that are attached to a node."""
+    return f"{ROOT}:{{{tag}}}:n:{node}"
+
+
+def user(user: str) -> str:
+    """ZSET of a user's sessions by the time (ms) of their last attach."""
+    return f"{ROOT}:{{{user_tag(user)}}}:u:{user}"
+
+
+def mailbox(user: str) -> str:
+    """LIST of what waits for a user who has no session."""
+    return f"{ROOT}:{{{user_tag(user)}}}:mail:{user}"
+
+
+def group(tag: str, name: str) -> str:
+    """ZSET of the members of a group in this partition, all with score 0."""
+    return f"{ROOT}:{{{tag}}}:g:{name}"
+
+
+def group_partitions(name: str) -> str:
+    """SET of the partitions where a group has, or had, members."""
+    return f"{ROOT}:{{grp:{name}}}:p"
+
+
+def meta(sid: str) -> str:
+    """HASH of a session (see docs/gateway-log.md for its fields)."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:m"
+
+
+def outbox(sid: str) -> str:
+    """LIST of the entries that are not acknowledged; entry i has seq floor + 1 + i."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:o"
+
+
+def requests(sid: str) -> str:
+    """HASH rid -> `A:<deadline ms>` accepted, `D:<seq>` answered, `B:<ms>` not come yet, with something bound to it."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:r"
+
+
+def befores(sid: str, rid: int) -> str:
+    """LIST of what is held until the response, to go right before it."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:B:{rid}"
+
+
+def afters(sid: str, rid: int) -> str:
+    """LIST of what is held until the response, to go right after it."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:C:{rid}"
+
+
+def session_groups(sid: str) -> str:
+    """SET of the groups of a session."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:g"
+
+
+def dedupe(sid: str, key: str) -> str:
+    """STRING with the seq of the push that used this key, for five minutes."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:i:{key}"
+
+
+def user_dedupe(user: str, key: str) -> str:
+    """The same for pushes to a user. The length keeps `a:b` + `c` from being `a` + `b:c`."""
+    return f"{ROOT}:{{{user_tag(user)}}}:d:{len(user.encode())}:{user}:{key}"
+
+
+def hints(node: str) -> str:
+    """Channel on which a node is told what was appended to the sessions attached to it."""
+    return f"{ROOT}:w:{node}"
+
+
+def sharded_hints(tag: str, node: str) -> str:
+    """The same with sharded pub/sub: one channel per partition."""
+    return f"{ROOT}:{{{tag}}}:w:{node}"
+
+
+def check_name(field: str, name: str) -> str:
+    """Names that become part of a key: of users, groups and nodes."""
+    if not isinstance(name, str) or not 0 < len(name) <= 200:
+        raise ConfigError(field, name, "a text of 1 to 200 characters")
+    return name

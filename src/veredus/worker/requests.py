@@ -1,0 +1,202 @@
+"""Requests: what a handler says to the client whose request it runs, and how the request is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from veredus.errors import ConfigError, StoreError
+from veredus.model.delivery import MAX_BODY, PushResult, SyncHint
+from veredus.model.frames import ErrorCode, Kind, Message
+from veredus.model.job import Job
+from veredus.model.options import seconds
+from veredus.model.request import Origin, error_for, origin_of
+from veredus.model.verdict import Outcome
+from veredus.store.outbox import Append, Outbox, Responded
+from veredus.wire.frames import encode_tail
+from veredus.wire.payload import encode_value
+
+if TYPE_CHECKING:
+    from veredus.clock import Clock
+    from veredus.worker.context import Context
+
+logger = logging.getLogger("veredus.worker")
+
+LEAST_PATIENCE = 5.0
+"""Seconds for which an answer is tried at least while the server is away."""
+WHEN = {"now": SyncHint.IMMEDIATE, "before": SyncHint.BEFORE_RESPONSE, "after": SyncHint.AFTER_RESPONSE}
+
+
+class RequestClient:
+    """The client that asked: `current().client`."""
+
+    def __init__(
+        self, origin: Origin, task_id: str, outbox: Outbox, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.session = origin.session
+        self.request = origin.rid
+        self.user = origin.user
+        self._task_id = task_id
+        self._outbox = outbox
+        self._clock = clock
+        self._loop = loop
+        self._notified = 0
+        self.befores: list[bytes] = []
+        self.afters: list[bytes] = []
+
+    async def notify(
+        self,
+        payload: Any = None,
+        *,
+        type: str = "",
+        title: str = "",
+        content: str = "",
+        metadata: Mapping[str, str] | None = None,
+        when: str = "now",
+        ttl: float | timedelta | None = None,
+    ) -> PushResult | None:
+        """Tell the client something now, or right before or right after the response to its request.
+
+        Numbered by the order of the calls, so that a task that runs again does not repeat what was told before. What
+        stands `before` or `after` the response is written together with it, and the answer is None.
+        """
+        hint = WHEN.get(when)
+        if hint is None:
+            raise ConfigError("when", when, f"one of {', '.join(WHEN)}", known=WHEN)
+        now = self._clock.time()
+        raw = isinstance(payload, bytes | bytearray | memoryview)
+        body = bytes(payload) if raw else b"" if payload is None else encode_value(payload)
+        check_body(body)
+        tail = encode_tail(
+            Message(
+                kind=Kind.NOTIFY,
+                type=type,
+                title=title,
+                content=content,
+                metadata=metadata or {},
+                body=body,
+                sync_hint=hint,
+                bind_client_seq_id=self.request if hint else 0,
+                create_time=round(now * 1000),
+                encoding="raw" if raw else "json",
+            )
+        )
+        if hint is SyncHint.BEFORE_RESPONSE:
+            self.befores.append(tail)
+            return None
+        if hint is SyncHint.AFTER_RESPONSE:
+            self.afters.append(tail)
+            return None
+        self._notified += 1
+        expiry = "" if ttl is None else f"+{math.ceil(seconds('ttl', ttl) * 1000)}"
+        key = f"{self._task_id}:{self._notified}"
+        return (await self._outbox.append([Append(self.session, tail, expiry, key)]))[0]
+
+    def notify_sync(self, payload: Any = None, **settings: Any) -> PushResult | None:
+        """`notify` for handlers that run in threads."""
+        return asyncio.run_coroutine_threadsafe(self.notify(payload, **settings), self._loop).result()
+
+
+class Requests:
+    """Answers requests, once each: of several that try, the first one's answer is the answer."""
+
+    def __init__(self, outbox: Outbox, clock: Clock) -> None:
+        self.outbox = outbox
+        self._clock = clock
+
+    def client_of(self, job: Job, loop: asyncio.AbstractEventLoop) -> RequestClient:
+        """Raises LookupError for a task that is no request."""
+        origin = origin_of(job.headers)
+        if origin is None:
+            raise LookupError("current().client: this task is not a client's request")
+        return RequestClient(origin, job.id, self.outbox, self._clock, loop)
+
+    def overdue(self, headers: Mapping[str, str]) -> bool:
+        """Whether the request's deadline has passed: no attempt can answer it any more."""
+        origin = origin_of(headers)
+        return origin is not None and self._clock.time() * 1000 > origin.deadline_ms > 0
+
+    async def answer(self, job: Job, outcome: Outcome, context: Context) -> bool:
+        """The end of an attempt is the end of its request: tell the client. False if that cannot be told, because the
+        server stays away until nobody waits for the answer any more."""
+        origin = origin_of(job.headers)
+        if origin is None:
+            return True
+        code, error = error_for(outcome)
+        left = max(origin.deadline_ms / 1000 - self._clock.time(), LEAST_PATIENCE)
+        return await self.respond_surely(
+            origin,
+            self._clock.monotonic() + left,
+            body=outcome.result or b"" if not code else b"",
+            encoding="raw" if context.raw else "json",
+            code=code,
+            error=error,
+            client=context.served,
+        )
+
+    async def lost(self, headers: Mapping[str, str], *, cancelled: bool) -> None:
+        """A worker died with a request, and nobody will try again. Raises StoreError."""
+        origin = origin_of(headers)
+        if origin is not None:
+            code = ErrorCode.CANCELLED if cancelled else ErrorCode.WORKER_LOST
+            try:
+                await self.respond(origin, code=code, error="cancelled" if cancelled else "its worker was lost")
+            except ConfigError as exc:  # headers that no gateway wrote
+                logger.warning("task %s.%d answers nobody: %s", origin.session, origin.rid, exc)
+
+    async def respond(
+        self,
+        origin: Origin,
+        *,
+        body: bytes = b"",
+        encoding: str = "json",
+        code: int = 0,
+        error: str = "",
+        client: RequestClient | None = None,
+    ) -> Responded:
+        """Write the response, what stands before it and what stands after it, as one run. Raises StoreError."""
+        if len(body) > MAX_BODY:
+            body, code = b"", ErrorCode.TOO_LARGE
+            error = f"the response has more than {MAX_BODY:,} bytes"
+        tail = encode_tail(
+            Message(
+                kind=Kind.RESPONSE,
+                rid=origin.rid,
+                body=body,
+                code=code,
+                error=error[:1000],
+                create_time=round(self._clock.time() * 1000),
+                encoding=encoding,
+            )
+        )
+        befores = client.befores if client is not None else []
+        afters = client.afters if client is not None else []
+        return await self.outbox.respond(origin.session, origin.rid, tail, befores, afters, failed=code != 0)
+
+    async def respond_surely(self, origin: Origin, until: float, **answer: Any) -> bool:
+        """`respond`, tried again while the server is away, until this instant of the monotonic clock."""
+        pause = 0.05
+        while True:
+            try:
+                await self.respond(origin, **answer)
+            except ConfigError as exc:  # headers that no gateway wrote
+                logger.warning("task %s.%d answers nobody: %s", origin.session, origin.rid, exc)
+                return True
+            except StoreError as exc:
+                if self._clock.monotonic() + pause > until:
+                    logger.warning("request %d of session %s is not answered: %s", origin.rid, origin.session, exc)
+                    return False
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+                pause = min(pause * 2, 1.0)
+            else:
+                return True
+
+
+def check_body(body: bytes) -> None:
+    if len(body) > MAX_BODY:
+        raise ConfigError("payload", f"{len(body):,} bytes", f"at most {MAX_BODY:,} bytes")
