@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check crash bench bench-peers lock clean
+.PHONY: help setup demo test check browser crash chaos bench bench-peers lock clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 setup: $(STAMP) ## install what everything below needs into .venv
 
-demo: $(STAMP) ## see it work: thousands of tasks, delays, retries, a worker killed with -9 (under a minute)
+demo: $(STAMP) ## see it work: thousands of tasks, delays, retries, clients, a gateway and a worker killed with -9 (under a minute)
 	@$(BIN)/python -m veredus.demo
 
 # Real processes and real time on a machine that may be busy: what failed beside all the others is run once more, alone.
@@ -34,8 +34,14 @@ check: $(STAMP) ## ruff and mypy --strict
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-crash: $(STAMP) ## the crash tests at full size: storms of kill -9, stopped servers, default leases
-	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/crash -q -s
+browser: $(STAMP) ## the example's page in a headless Chromium: cut, resume, order; pictures in artifacts/ (needs a Chromium)
+	@VEREDUS_TEST_BROWSER=1 $(BIN)/python -m pytest tests/browser -q
+
+crash: $(STAMP) ## the crash tests at full size: storms of kill -9, stopped servers, failovers, default leases
+	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/crash tests/cluster -q -s
+
+chaos: $(STAMP) ## the gateway's storm at full size: 100,000 pushes and 5,000 requests while everything is killed
+	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/gateway/test_chaos.py -q -s
 
 bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost beside the limits of this machine
 	@$(BIN)/python -m benchmarks

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import drain, enqueue, latency, machine, scale
+from benchmarks import drain, enqueue, gateway, latency, machine, scale
 from benchmarks.report import Report, bar_chart
 from benchmarks.server import BenchServer, bench_server
 
@@ -41,6 +41,7 @@ async def measure(server: BenchServer, report: Report, console: Console, *, quic
         await _measure_latency(server, report, console)
         await _measure_drain(server, report, console, ping, many, quick=quick)
         await _measure_scale(server, report, console, quick=quick)
+        await _measure_gateway(server, report, console, quick=quick)
     report.add("weight", "import veredus", _import_ms(), "ms", "", "<= 150")
 
 
@@ -87,6 +88,25 @@ async def _measure_scale(server: BenchServer, report: Report, console: Console, 
     report.add("settle", "5,000 active, random order", mixed, "us Redis", "", "<= 60")
     ours, go = await _said(console, "memory", scale.memory_per_task(server))
     report.add("memory", "per pending task", ours, "bytes", f"{ours / go:.3f} x as Go writes it", "<= 1 x")
+
+
+async def _measure_gateway(server: BenchServer, report: Report, console: Console, *, quick: bool) -> None:
+    seconds = 3.0 if quick else 6.0
+    for kind, library, aim in (("ws", "picows", 40_000), ("quic", "aioquic", 15_000)):
+        alone = await _said(console, f"bare {library}", asyncio.to_thread(gateway.bare, kind, seconds))
+        ours = await _said(console, f"gateway, {kind}", asyncio.to_thread(gateway.delivered, server, kind, seconds))
+        report.add("gateway", f"bare {library}, one write per message", alone.rate, "/s", alone.load)
+        remark = f"{ours.rate / alone.rate:.2f} x bare; {ours.load}"
+        report.add("gateway", f"{kind} delivered and acknowledged", ours.rate, "/s", remark, f">= 0.2 x bare, {aim:,}")
+        report.add("gateway", f"{kind} gateway CPU per message", ours.cpu_us, "us")
+        found = await _said(console, f"push latency, {kind}", gateway.latency(server, kind))
+        middle, high = found[len(found) // 2], found[int(len(found) * 0.99)]
+        report.add("gateway", f"{kind} push latency p50", middle, "ms", "1,000/s", "<= 3")
+        report.add("gateway", f"{kind} push latency p99", high, "ms", f"max {found[-1]:.1f}", "<= 15")
+        missed = await _said(console, f"replay, {kind}", gateway.replay(server, kind))
+        report.add("gateway", f"{kind} replay of 1,000 missed", missed, "ms", "", "<= 150")
+    memory = await _said(console, "idle connections", gateway.idle_kb(server))
+    report.add("gateway", "memory per idle WebSocket", memory, "kB", "", "<= 60")
 
 
 async def _said(console: Console, what: str, work: object) -> object:

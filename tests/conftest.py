@@ -8,6 +8,8 @@ import pytest
 import redis.asyncio
 
 from tests.support import servers
+from tests.support.clusters import Nodes
+from tests.support.sentinels import Sentinels
 from tests.support.servers import RealServer
 from veredus.store.store import Store, connect
 
@@ -68,6 +70,40 @@ def new_server() -> Iterator[Callable[..., RealServer]]:
     yield start
     for one in started:
         one.close()
+
+
+@pytest.fixture(scope="session")
+def _cluster() -> Iterator[Nodes]:
+    try:
+        nodes = Nodes()
+    except servers.NoBinary as exc:
+        pytest.skip(str(exc))
+    yield nodes
+    nodes.close()
+
+
+@pytest.fixture
+def nodes(_cluster: Nodes) -> Nodes:
+    """An empty cluster of three masters, the same for all tests: none of them may be killed."""
+    _cluster.flush()
+    return _cluster
+
+
+@pytest.fixture(scope="session")
+def _sentinels() -> Iterator[Sentinels]:
+    try:
+        sentinels = Sentinels()
+    except servers.NoBinary as exc:
+        pytest.skip(str(exc))
+    yield sentinels
+    sentinels.close()
+
+
+@pytest.fixture
+def sentinels(_sentinels: Sentinels) -> Sentinels:
+    """An empty master with a replica, watched by three sentinels, the same for all tests: none may be killed."""
+    _sentinels.master().flush()
+    return _sentinels
 
 
 @pytest.fixture

@@ -40,6 +40,25 @@ async def slow(seconds: float) -> None:
     note("slow done")
 
 
+@app.task(name="hang")
+async def hang(busy: bool) -> None:
+    note("hanging")
+    while busy:
+        pass
+    time.sleep(3600)
+
+
+HOARD = []
+
+
+@app.task(name="fat")
+async def fat(n: int) -> None:
+    HOARD.append(bytearray(40_000_000))
+    HOARD[-1][::4096] = b"x" * len(HOARD[-1][::4096])
+    note(f"fat {n} {os.getpid()}")
+    await asyncio.sleep(0.3)
+
+
 @app.task(name="cpu", run_in="process")
 def cpu(seconds: float) -> None:
     note("cpu begun")

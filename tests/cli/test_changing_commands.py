@@ -11,7 +11,6 @@ import pytest
 from tests.cli.conftest import Shop
 from tests.cli.support import Command, Terminal, fill
 from veredus import App
-from veredus.store.tasks import Tasks
 from veredus.wire.messages import decode_task
 
 
@@ -170,13 +169,14 @@ def test_all_with_filters(veredus: Command) -> None:
 def test_all_of_a_group_and_by_error(veredus: Command) -> None:
     fill(veredus.url)
     assert veredus.do("task delete -q mail -s retry --all -y --error TimeOut").out == "delete: 1 of 1 retry tasks\n"
-    assert veredus.do("task run -q mail -s aggregating -g none --all -y").out == "run: 0 of 0 aggregating tasks\n"
+    veredus.do("task run -q mail -s aggregating -g digets --all -y").refused(1, "group 'digets'", "mean 'digest'")
+    veredus.do("task list -q mail -s aggregating -g none").refused(1, "no task waits in group 'none' of queue 'mail'")
     assert veredus.do("task run -q mail -s aggregating -g digest --all -y").out == "run: 1 of 1 aggregating tasks\n"
     assert veredus.states() == {"pending": 3, "scheduled": 2, "archived": 1, "completed": 1}
 
 
 def test_archive_all_does_not_overflow_the_archive_unasked(veredus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tasks, "archive_size", 6)
+    monkeypatch.setenv("VEREDUS_ARCHIVE_SIZE", "5")
     _tasks(veredus.url, 8)
     before = veredus.everything()
     line = "task archive -q mail -s pending --all -y"
@@ -239,3 +239,38 @@ def test_top_until_ctrl_c(shop: Shop) -> None:
     terminal.interrupt()
     terminal.read_until("\x1b[?1049l")
     assert terminal.ended() == 0
+
+
+def test_cancel_before_it_runs_in_whatever_queue_it_is(veredus: Command) -> None:
+    _tasks(veredus.url, 3)
+    ids = [task.id for task in veredus.look(lambda i: i.tasks("mail", "pending"))]
+    assert veredus.do(f"task cancel {ids[0]}").out == f"{ids[0]}: cancelled\n"
+    assert veredus.do(f"task cancel -q mail {ids[1]} --then delete").out == f"{ids[1]}: cancelled\n"
+    assert veredus.do(f"task cancel {ids[0]}").out == f"{ids[0]}: already ended\n"
+    assert veredus.states() == {"archived": 1, "pending": 1}
+    assert veredus.do("task cancel -q mail --all -y").out == "cancel: 0 of 0 running tasks\n"
+
+
+def test_a_closed_queue_refuses_and_opens_again(veredus: Command) -> None:
+    _tasks(veredus.url, 1)
+    assert veredus.do("queue close mail").out == "mail: closed\n"
+    assert veredus.do("queue close mail").out == "mail: was closed already\n"
+    veredus.do("task enqueue -q mail -t t -l 1").refused(1, "queue 'mail' is closed", "veredus queue open")
+    assert veredus.do("queue open mail").out == "mail: open\n"
+    assert veredus.do("queue open mail").out == "mail: was not closed\n"
+    assert veredus.do("task enqueue -q mail -t t -l 1").code == 0
+
+
+def test_the_names_of_asynqs_own_commands_work_too(veredus: Command) -> None:
+    _tasks(veredus.url, 1)
+    assert [q["queue"] for q in veredus.do("queue ls --json").json] == ["mail"]
+    assert veredus.do("task ls -q mail -s pending --json").code == 0
+    line = "task enqueue --type-name t -l 1 -q mail --id x --process-in 10m"
+    assert veredus.do(line).out == "x scheduled\n"
+    assert veredus.do("task rm -q mail -i x").out == "x: delete done\n"
+    veredus.do("queue pause mail")
+    assert veredus.do("queue unpause mail").out == "mail: resumed\n"
+    for line in ("server ls", "cron ls", "group ls -q mail"):
+        assert veredus.do(line).code == 0
+    assert veredus.do("queue rm mail -f -y").out == "mail: removed\n"
+    assert " ls" not in veredus.do("queue --help").out

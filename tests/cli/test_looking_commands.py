@@ -82,6 +82,7 @@ def test_stats(veredus: Command) -> None:
     found = veredus("stats", "--json").json
     assert lasting(found["queues"]) == lasting(veredus.look(lambda i: _dicts(i.stats())))
     aggregate = dict.fromkeys(STATES, 1) | {"active": 0, "pending": 3, "scheduled": 2, "processed": 3, "failed": 2}
+    assert found["aggregate"].pop("timestamp") == max(queue["timestamp"] for queue in found["queues"])
     assert found["aggregate"] == aggregate
     assert found["redis"]["redis_version"]
     shown = veredus("stats")
@@ -134,7 +135,6 @@ def test_json_is_what_gos_inspector_says(veredus: Command, name: str) -> None:
         ("task leases", "No task is running"),
         ("server list", "No worker is running. Start one: veredus worker"),
         ("cron list", "No scheduler is running"),
-        ("cron history nothing", "It has not fired yet"),
         ("top --once", "no worker is running"),
     ],
 )
@@ -211,13 +211,21 @@ async def test_workers_leases_and_schedules(veredus: Command) -> None:
         assert events[0]["task_id"] in (await run(f"cron history {entry['id']}")).out
         refused = await run(f"cron history {entry['id']} --page 0")
         refused.refused(2, "page")
-        told = await run("task cancel running nobody")
-        assert told.out == "running: told 1 worker process\nnobody: told 1 worker process\n"
+        (await run("task cancel nobody")).refused(1, "no task 'nobody' in any queue")
+        (await run("task cancel runnin")).refused(1, "no task 'runnin'", "did you mean 'running'")
+        (await run("task cancel -q mial running")).refused(1, "did you mean 'mail'")
+        told = await run("task cancel running --then delete")
+        assert told.out == "running: cancelling (then: delete)\n"
         for _ in range(500):
-            if (await inspector.task("mail", handle.id)).state != "active":
+            if (await handle.status()).state == "gone":
                 break
             await asyncio.sleep(0.01)
-        assert (await inspector.task("mail", handle.id)).state != "active"
+        assert (await handle.status()).state == "gone"
+        (one,) = (await run(f"server inspect {servers[0].id[:9]} --json")).json
+        assert one["id"] == servers[0].id
+        assert servers[0].host in (await run(f"server inspect {servers[0].host}:{servers[0].pid}")).out
+        (await run(f"server inspect {servers[0].id[:-1]}x")).refused(1, "did you mean", servers[0].id)
+        (await run(f"cron history {entry['id'][:-1]}")).refused(1, "no schedule", f"did you mean {entry['id']!r}")
 
 
 def test_top_once(veredus: Command) -> None:

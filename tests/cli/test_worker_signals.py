@@ -106,6 +106,34 @@ def test_a_process_is_replaced_after_so_many_tasks(shop: Shop, send: Callable[..
     assert sorted(pids.count(pid) for pid in set(pids)) == [5, 10, 10]
 
 
+def test_a_process_is_replaced_above_so_much_memory(shop: Shop, send: Callable[..., Any]) -> None:
+    for n in range(12):
+        send("fat", {"n": n})
+    process = shop.start("--max-memory", "250", "-c", "1")
+    wait_for(lambda: len(shop.notes()) == 12, seconds=40)
+    process.terminate()
+    assert process.wait(20) == 0
+    assert "this process will be replaced: it uses" in process.stderr.read()  # type: ignore[union-attr]
+    assert sorted(int(line.split()[1]) for line in shop.notes()) == list(range(12))
+
+
+def test_a_hung_event_loop_is_ended_by_a_second_signal(shop: Shop, send: Callable[..., Any]) -> None:
+    """It hears nothing, so it cannot give its task back: the lease runs out, and another worker has it."""
+    send("hang", {"busy": True})
+    process = shop.start("--lease", "2")
+    wait_for(lambda: shop.notes() == ["hanging"], seconds=30)
+    process.terminate()
+    time.sleep(1.0)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(15) == 70
+    assert "the event loop hangs and does not stop" in process.stderr.read()  # type: ignore[union-attr]
+    assert shop.client.llen("asynq:{default}:active") == 1
+    other = shop.start("--lease", "2")
+    wait_for(lambda: len(shop.notes()) == 2, seconds=20)
+    other.kill()
+
+
 def test_a_killed_process_is_replaced_and_its_task_runs_again(shop: Shop, send: Callable[..., Any]) -> None:
     send("slow", {"seconds": 5})
     process = shop.start("-p", "2")

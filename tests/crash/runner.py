@@ -66,10 +66,10 @@ def plant_in_claim() -> None:
     """Die with tasks claimed and nothing decided about them."""
     real = recoverer.Recoverer._decide
 
-    async def decide(self: Any, queue: str, owner: str, claimed: Any) -> None:
+    def decide(self: Any, queue: str, owner: str, claimed: Any) -> Any:
         if claimed:
             die()
-        await real(self, queue, owner, claimed)
+        return real(self, queue, owner, claimed)
 
     recoverer.Recoverer._decide = decide  # type: ignore[method-assign]
 

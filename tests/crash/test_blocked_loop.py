@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
-from tests.crash.fleet import LEASE, LEASE_EXPIRED, Fleet, say, size
+from tests.crash.fleet import FULL, LEASE, LEASE_EXPIRED, Fleet, say, size
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
@@ -83,4 +86,19 @@ def test_a_hung_child_is_replaced(fleet: Fleet) -> None:
     assert fleet.message(task_id).retried == 1
     canaries = fleet.enqueue(6)
     fleet.wait(lambda: len(fleet.finishes(*canaries)) == 6, 10, "work as before")
+    assert fleet.breaches() == []
+
+
+@pytest.mark.skipif(not FULL, reason="takes as long as the patience with a hung worker: at full size only")
+def test_a_hung_worker_that_is_told_to_stop_ends_after_its_time(fleet: Fleet) -> None:
+    worker = fleet.start(cli=True, concurrency=1, shutdown_timeout=1)
+    (task_id,) = fleet.enqueue(block=3600, options={"timeout": 600})
+    fleet.wait(lambda: fleet.starts(task_id), 10, "the start")
+    os.kill(worker.pid, signal.SIGTERM)
+    took = fleet.wait(lambda: worker.exit_code is not None, 20, "its end")
+    say(f"ended by itself {took:.1f} s after SIGTERM")
+    assert worker.exit_code == 70
+    assert took > 10
+    fleet.start(concurrency=1)
+    fleet.wait(lambda: len(fleet.starts(task_id)) == 2, 30, "the second start")
     assert fleet.breaches() == []

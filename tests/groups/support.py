@@ -73,12 +73,13 @@ class GroupQueue(Queue):
     async def aggregate(
         self, group: str, members: list[Any], tasks: list[Any], set_id: str = SET, *, now: int | None = NOW
     ) -> tuple[int, list[int]]:
-        """Members: an id, or (id, lock). Tasks: (id, message, lock, ttl, expires, due, group), as far as given."""
+        """Members: an id, or (id, lock). Tasks: (id, message, lock, ttl, expires, due, group, order key, hold, limit key), as far as
+        given."""
         args: list[Any] = [self.prefix, self.key("g:"), keys.delay_wakeup(self.name), len(members), len(tasks)]
         for row in members:
             args += _filled(row, ["", ""])
         for row in tasks:
-            args += _filled(row, ["", b"", "", 0, "", "", ""])
+            args += _filled(row, ["", b"", "", 0, "", "", "", "", 0, ""])
         names = [self.set_key(group, set_id), *self.keys("aggregation_sets pending scheduled retry due groups")]
         code, codes = await self._run(AGGREGATE, names, args, now)
         return code, list(codes)

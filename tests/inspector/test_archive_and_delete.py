@@ -7,7 +7,8 @@ import pytest
 from tests.inspector.support import Bench
 from tests.support.keyspace import Key, check_invariant
 from tests.support.queue import NOW, differences
-from veredus.errors import WrongState
+from veredus.errors import ConfigError, QueueNotFound, TaskNotFound, WrongState
+from veredus.model.archive import ArchiveLimits
 
 WAITING = ["pending", "scheduled", "retry", "completed", "aggregating"]
 SECONDS = str(NOW // 1000)
@@ -73,7 +74,7 @@ async def test_a_full_archive_loses_its_oldest_with_hash_and_lock(q: Bench) -> N
     await q.client.hset(q.task("old"), "unique_key", q.lock())
     await q.client.set(q.lock(), "old")
     await q.pend("a")
-    q.inspector._tasks.archive_size = 3
+    q.inspector._tasks.limits = ArchiveLimits(size=2)
     await q.inspector.archive("q", "a")
     assert sorted(await q.scores("archived")) == ["a", "new"]
     assert await q.client.exists(q.task("old"), q.lock()) == 0
@@ -93,10 +94,41 @@ async def test_those_who_wait_for_it_are_told(q: Bench) -> None:
     assert heard == [b"archived", b"cancelled"]
 
 
-async def test_cancel_reaches_whoever_listens(q: Bench) -> None:
-    assert await q.inspector.cancel("a") == 0
+async def test_cancel_processing_reaches_whoever_listens(q: Bench) -> None:
+    assert await q.inspector.cancel_processing("a") == 0
     async with q.client.pubsub() as pubsub:
         await pubsub.subscribe("asynq:cancel")
         assert await pubsub.get_message(timeout=10)
-        assert await q.inspector.cancel("a") == 1
+        assert await q.inspector.cancel_processing("a") == 1
+
+
+@pytest.mark.parametrize("state", ["pending", "scheduled", "retry", "aggregating"])
+async def test_cancel_ends_a_waiting_task_as_asked(q: Bench, state: str) -> None:
+    await q.fill(state, "a", "b")
+    assert await q.inspector.cancel("q", "a") == "cancelled"
+    assert await q.inspector.cancel("q", "b", then="delete") == "cancelled"
+    assert await q.scores("archived") == {"a": NOW // 1000}
+    assert (await q.inspector.task("q", "a")).last_error == "context canceled"
+    assert not await q.client.exists(q.task("b"))
+    assert await q.inspector.cancel("q", "a") == "already ended"
+    assert await check_invariant(q.client) == []
+
+
+async def test_cancel_marks_a_running_task_and_tells_its_worker_by_asynqs_channel(q: Bench) -> None:
+    await q.fill("active", "a")
+    async with q.client.pubsub() as pubsub:
+        await pubsub.subscribe("asynq:cancel")
+        assert await pubsub.get_message(timeout=10)
+        assert await q.inspector.cancel("q", "a", then="delete") == "cancelling"
         assert (await pubsub.get_message(timeout=10))["data"] == b"a"
+    assert (await q.fields("a"))["cancel"] == "delete"
+
+
+async def test_cancel_of_what_is_not_there_says_so(q: Bench) -> None:
+    await q.fill("active", "report-1")
+    with pytest.raises(TaskNotFound, match="did you mean 'report-1'"):
+        await q.inspector.cancel("q", "report-2")
+    with pytest.raises(QueueNotFound, match="did you mean 'q'"):
+        await q.inspector.cancel("qq", "report-1")
+    with pytest.raises(ConfigError, match="archive, delete, retry"):
+        await q.inspector.cancel("q", "report-1", then="drop")

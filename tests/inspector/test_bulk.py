@@ -17,6 +17,7 @@ from tests.support.servers import VALKEY_ONLY
 from veredus.errors import ArchiveFull, ConfigError
 from veredus.inspector.inspector import Inspector
 from veredus.inspector.search import Query
+from veredus.model.archive import ArchiveLimits
 from veredus.store.tasks import CHUNK
 
 FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
@@ -175,7 +176,7 @@ async def test_a_stop_ends_it_between_two_portions(q: Bench, inspector: Inspecto
 @pytest.mark.parametrize("where", [None, Query(type="t")])
 async def test_an_archive_without_room_refuses_and_says_how_many(q: Bench, where: Query | None) -> None:
     inspector = q.inspector
-    inspector._tasks.archive_size = 101
+    inspector._tasks.limits = ArchiveLimits(size=100)
     await q.fill("archived", *[f"old{n}" for n in range(60)])
     await q.pend(*[f"p{n}" for n in range(50)])
     before = await q.everything()
@@ -228,6 +229,9 @@ async def test_cancel_all_tells_of_every_running_task(q: Bench, inspector: Inspe
         assert (await inspector.cancel_all("q")).done == 3
         heard = {(await pubsub.get_message(timeout=10))["data"] for _ in "abc"}
     assert heard == {b"a", b"b", b"c"}
+    assert [(await q.fields(one))["cancel"] for one in "abc"] == ["archive"] * 3
+    assert (await inspector.cancel_all("q", then="delete", where=Query(payload='"b"'))).done == 1
+    assert (await q.fields("b"))["cancel"] == "delete"
 
 
 async def test_states_for_which_it_makes_no_sense_are_refused(q: Bench, inspector: Inspector) -> None:

@@ -8,7 +8,7 @@ import pytest
 import redis.asyncio
 
 from tests.inspector.support import Bench
-from tests.store.test_cluster import Nodes, nodes  # noqa: F401
+from tests.support.clusters import Nodes
 from veredus.errors import StoreError, TaskIdConflict, TaskNotFound, WrongState
 from veredus.inspector.inspector import Inspector
 from veredus.store.moves import SURRENDER, UNPARK
@@ -20,7 +20,7 @@ from veredus.wire.messages import decode_task
 class Pair:
     """Two queues on two nodes."""
 
-    def __init__(self, store: Store, nodes: Nodes) -> None:  # noqa: F811
+    def __init__(self, store: Store, nodes: Nodes) -> None:
         def bench(node: int) -> Bench:
             client = redis.asyncio.Redis(host="127.0.0.1", port=nodes.servers[node].port)
             return Bench(store.redis, client, nodes.queues(node, 1)[0])
@@ -30,9 +30,7 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(nodes: Nodes) -> AsyncIterator[Pair]:  # noqa: F811
-    for server in nodes.servers:
-        server.client().flushall()
+async def pair(nodes: Nodes) -> AsyncIterator[Pair]:
     store = Store(connect(nodes.url))
     pair = Pair(store, nodes)
     yield pair
@@ -110,6 +108,35 @@ async def test_a_move_that_breaks_off_loses_nothing_and_can_be_asked_for_again(
     assert not await target.client.exists(target.key("archived"))
 
 
+@pytest.mark.parametrize("step", [SURRENDER, UNPARK], ids=["surrender", "unpark"])
+async def test_the_doctor_ends_a_move_that_was_broken_off(
+    pair: Pair, step: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = pair.source, pair.target
+    await _fill(source, "scheduled", "a")
+    moves = pair.inspector._moves
+    run_in = moves.run_in
+
+    async def broken(queue, script, *args, **more):  # type: ignore[no-untyped-def]
+        if script is step:
+            raise StoreError("gone")
+        return await run_in(queue, script, *args, **more)
+
+    monkeypatch.setattr(moves, "run_in", broken)
+    with pytest.raises(StoreError):
+        await pair.inspector.move(source.name, "a", target.name)
+    doctor = pair.inspector.doctor
+    assert [one for one in await doctor.diagnose(server=False) if one.repairable] == []  # it may be under way
+    await target.client.zadd(target.key("archived"), {"a": 1_000_000_000})
+    (found,) = [one for one in await doctor.diagnose(server=False) if one.repairable]
+    assert (found.kind, found.queue, found.task_id, found.detail) == ("half_moved", target.name, "a", source.name)
+    assert [one.kind for one in await doctor.repair_all()] == ["half_moved"]
+    where = source if step is SURRENDER else target
+    assert list(await where.scores("scheduled")) == ["a"]
+    assert await source.client.exists(source.task("a")) + await target.client.exists(target.task("a")) == 1
+    assert [one for one in await doctor.diagnose(server=False) if one.repairable] == []
+
+
 async def test_a_task_that_starts_meanwhile_stays(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = pair.source, pair.target
     await _fill(source, "pending", "a")
@@ -137,7 +164,7 @@ async def test_refusals(pair: Pair) -> None:
         await pair.inspector.move(pair.source.name, "b", pair.target.name)
 
 
-async def test_the_doctor_visits_every_node(pair: Pair, nodes: Nodes) -> None:  # noqa: F811
+async def test_the_doctor_visits_every_node(pair: Pair, nodes: Nodes) -> None:
     for bench in (pair.source, pair.target):
         await _fill(bench, "pending", "a")
         await bench.client.delete(bench.key("pending"))
@@ -148,7 +175,7 @@ async def test_the_doctor_visits_every_node(pair: Pair, nodes: Nodes) -> None:  
     assert await pair.target.pending() == ["a"]
 
 
-async def test_where_a_queue_is(pair: Pair, nodes: Nodes) -> None:  # noqa: F811
+async def test_where_a_queue_is(pair: Pair, nodes: Nodes) -> None:
     slot = pair.inspector.cluster_slot(pair.source.name)
     assert slot == nodes.servers[0].client().execute_command("CLUSTER", "KEYSLOT", pair.source.key("pending"))
     (node,) = await pair.inspector.cluster_nodes(pair.source.name)

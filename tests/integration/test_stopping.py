@@ -204,3 +204,8 @@ async def test_an_error_in_the_lifespan_stops_the_start(app: App, look: Look) ->
     with pytest.raises(RuntimeError, match="no database"):
         await app.worker(**FAST).start()
     assert await look.pending() == [handle.id]
+
+    async def left() -> bool:
+        return not [row for row in await look.client.client_list() if row["name"].startswith("veredus-worker")]
+
+    await eventually(left, what="the end of its connection")

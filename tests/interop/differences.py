@@ -168,3 +168,10 @@ def id_conflict_lock(found: Picture, golden: Any) -> None:
     found[(new, "msg", "payload")] = second["given"]["payload"].encode()
     found[(new, "msg", "unique_key")] = found[(new, "field", "unique_key")] = lock
     found[(f"{prefix}pending", "items")] = ("<task 0>", "fixed-id-1")
+
+
+@rule("deferrals-field")
+def deferrals_field(found: Picture, golden: Any) -> None:
+    if golden["scenario"] == "retry-not-failure":
+        for key in _tasks(found, "state", "retry"):
+            found[(key, "field", "deferrals")] = "1"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.groups.support import GroupQueue
 from tests.interop import protobuf
 from tests.interop.differences import RULES, expected
 from tests.interop.go_peer import LEASE_EXPIRED, GoPeer
@@ -21,10 +24,12 @@ from tests.interop.replay import Replay, eventually
 from tests.support.golden import load
 from tests.support.queue import NOW, Queue
 from tests.support.servers import VALKEY_ONLY
-from veredus import App, ConfigError, Job, PayloadTooLarge
+from veredus import App, ConfigError, Inspector, Job, Limit, PayloadTooLarge, QueueClosed, TaskIdConflict, current
 from veredus.model.message import TaskMessage
-from veredus.store import intake
+from veredus.store import groups, intake
+from veredus.store.limits import LimitDesk
 from veredus.store.store import Store
+from veredus.wire import keys
 from veredus.worker.attempt import deadline_of
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
@@ -431,6 +436,24 @@ async def test_archive_releases_lock(url: str, redis_client: Any) -> None:
     assert await redis_client.exists(lock) == 0
 
 
+async def test_lock_kept(store: Store, redis_client: Any) -> None:
+    """In Go, nothing but the end of the task touches the lock that the client took."""
+    queue, lock = Queue(store.redis, redis_client, "default"), _key("unique:t:")
+    await queue.enqueue(("a", b"", lock, 5))
+    assert await redis_client.ttl(lock) <= 5
+    await queue.dequeue()
+    assert await redis_client.ttl(lock) > 60
+    await redis_client.expire(lock, 5)
+    await queue.retry(("a", "w:1", b"", 600_000, 1))
+    assert await redis_client.ttl(lock) > 600
+    await redis_client.delete(lock)
+    await queue.forward(now=NOW + 600_000)
+    assert await redis_client.get(lock) == b"a"
+    await redis_client.expire(lock, 7200)
+    await queue.dequeue(number=2, now=NOW + 600_000)
+    assert await redis_client.ttl(lock) > 7000
+
+
 async def test_archive_trim_bounded(store: Store, redis_client: Any) -> None:
     """Go removes all that are too old in one call, and fails for good from some thousands on."""
     queue = Queue(store.redis, redis_client, "default")
@@ -556,6 +579,423 @@ async def test_queue_registered_again(url: str, redis_client: Any, monkeypatch: 
     await app.enqueue("t", b"")
     await app.close()
     assert await redis_client.smembers("asynq:queues") == {b"default"}
+
+
+# What Asynq has no option for.
+
+
+async def test_deferrals_field(url: str, redis_client: Any) -> None:
+    await needed("deferrals-field", "retry-not-failure", url, redis_client)
+
+
+async def test_front_field(store: Store, redis_client: Any) -> None:
+    queue = Queue(store.redis, redis_client, "default")
+    await queue.activate("a", "b")
+    await queue.retry(("a", "w:1", b"m", 0, 1, 1), ("b", "w:1", b"m", 0, 1, 0))
+    assert (await queue.fields("a"))["front"] == "1"
+    await queue.enqueue("c")
+    await queue.forward()
+    assert await queue.pending() == ["a", "c", "b"]
+    assert "front" not in await queue.fields("a")
+
+
+async def test_closed_queue(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    await app.enqueue("t", b"")
+    await app.inspector().close_queue("default")
+    assert await redis_client.get(_key("closed")) is not None
+    with pytest.raises(QueueClosed):
+        await app.enqueue("t", b"")
+    go_id = await GoPeer(redis_client).enqueue("t", b"")
+    assert (await redis_client.lrange(_key("pending"), 0, -1))[0] == go_id.encode()
+    await app.inspector().delete_queue("default", force=True)
+    await app.close()
+    assert await redis_client.keys("*") == []
+
+
+async def test_replace_ended(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    await app.enqueue("t", b"1", task_id="a")
+    await app.inspector().archive("default", "a")
+    with pytest.raises(TaskIdConflict):
+        await app.enqueue("t", b"2", task_id="a")
+    await app.enqueue("t", b"2", task_id="a", replace=True)
+    await app.close()
+    assert await redis_client.exists(_key("archived")) == 0
+    assert (await _message(redis_client, "a"))["payload"] == b"2"
+
+
+async def test_archive_limits(url: str, redis_client: Any) -> None:
+    app = App(url, archive_size=2, archive_days=1)
+    await redis_client.zadd(_key("archived"), {"old": int(time.time()) - 2 * 86400})
+    for n in range(4):
+        handle = await app.enqueue("t", b"")
+        await app.cancel(handle.id)
+        assert await redis_client.zcard(_key("archived")) == min(n + 1, 2)
+    await app.close()
+    assert await redis_client.zscore(_key("archived"), "old") is None
+    assert len(await redis_client.keys(_key("t:*"))) == 2
+
+
+def test_key_prefix() -> None:
+    code = "from veredus.wire import keys; print(keys.QUEUES, keys.pending('q'), keys.CANCEL_CHANNEL)"
+    for given, prefix in (({}, "asynq"), ({"VEREDUS_KEY_PREFIX": "shop"}, "shop")):
+        printed = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **given}, capture_output=True, text=True, check=True
+        ).stdout
+        assert printed.split() == [f"{prefix}:queues", f"{prefix}:{{q}}:pending", f"{prefix}:cancel"]
+
+
+async def test_cancel_mark(url: str, redis_client: Any) -> None:
+    """What Go's inspector does writes nothing; a Go server hears of ours all the same."""
+    app, inspector = _app(url), Inspector.at(url)
+    queue = Queue(inspector._redis, redis_client, "default")
+    await app.enqueue("t", b"", task_id="waits")
+    assert await inspector.cancel("default", "waits", then="delete") == "cancelled"
+    await queue.activate("runs")
+    async with redis_client.pubsub() as pubsub:
+        await pubsub.subscribe("asynq:cancel")
+        assert await pubsub.get_message(timeout=10)
+        assert await inspector.cancel("default", "runs") == "cancelling"
+        assert (await pubsub.get_message(timeout=10))["data"] == b"runs"
+    await inspector.close()
+    await app.close()
+    assert (await _hash(redis_client, "runs"))[b"cancel"] == b"archive"
+    assert await redis_client.exists(_key("t:waits")) == 0
+
+
+async def test_waiting_fields(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    go_on = asyncio.Event()
+
+    @app.task(name="t")
+    async def slow() -> None:
+        await current().progress(0.5, "half")
+        await go_on.wait()
+
+    handle = await slow.enqueue()
+    waiting = asyncio.create_task(handle.result(timeout=20))
+    async with app.worker({"default": 1}):
+        await eventually(lambda: redis_client.hget(_key(f"t:{handle.id}"), "progress"), "the progress")
+        fields = await _hash(redis_client, handle.id)
+        go_on.set()
+        assert await waiting is None
+    await app.close()
+    assert fields[b"waited"].startswith(b"asynq:ends:")
+    assert b'"share": 0.5' in fields[b"progress"]
+
+
+async def test_followers(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    handle = await app.enqueue("t", b"")
+    await app.follow(handle, user="a b")
+    fields = await _hash(redis_client, handle.id)
+    await handle.cancel(then="delete")
+    await app.close()
+    assert fields[b"waited"] == b">u:a%20b"
+    (record,) = await redis_client.lrange(_key("told"), 0, -1)
+    assert record.split(b" ", 2)[1:] == [
+        b">u:a%20b",
+        b"cancelled %d %s" % (len(name := _key(f"t:{handle.id}")), name.encode()),
+    ]
+    assert 0 < await redis_client.ttl(_key("told")) <= 86400
+
+
+# By hand.
+
+
+async def test_run_pending_since(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    one, two = [await app.enqueue("t", b"", delay=60) for _ in range(2)]
+    await app.inspector().run("default", one.id)
+    await app.inspector().run_all("default", "scheduled")
+    await app.close()
+    for handle in (one, two):
+        assert abs(int((await _hash(redis_client, handle.id))[b"pending_since"]) / 1e9 - time.time()) < 5
+
+
+async def test_inspector_releases_locks(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    inspector = app.inspector()
+    first = await app.enqueue("t", b"1", unique_for=60)
+    await inspector.archive("default", first.id)
+    await app.enqueue("t", b"2", unique_for=60)
+    await app.enqueue("t", b"3", unique_for=60, group="g")
+    assert len(await redis_client.keys(_key("unique:*"))) == 2
+    await inspector.delete_all("default", "pending")
+    await inspector.delete_all("default", "aggregating")
+    await app.close()
+    assert await redis_client.keys(_key("unique:*")) == []
+
+
+async def test_payload_edit(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    handle = await app.enqueue("t", b"1", unique_for=60)
+    await app.inspector().edit_payload("default", handle.id, b"2")
+    await app.close()
+    assert await redis_client.keys(_key("unique:*")) == [keys.unique("default", "t", b"2").encode()]
+    message = await _message(redis_client, handle.id)
+    assert (message["payload"], message["unique_key"]) == (b"2", keys.unique("default", "t", b"2"))
+
+
+async def test_queue_deleted_whole(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    await app.enqueue("t", b"", unique_for=60)
+    await app.enqueue("t", b"", group="g")
+    await app.pause("default")
+    for name in ("processed", "failed", "processed:2026-01-01"):
+        await redis_client.set(_key(name), 1)
+    await redis_client.hset(_key("t:done"), mapping={"msg": b"", "state": "completed"})
+    await redis_client.zadd(_key("completed"), {"done": 4_000_000_000})
+    await app.inspector().delete_queue("default", force=True)
+    await app.close()
+    assert await redis_client.keys("*") == []
+
+
+# Groups.
+
+
+async def test_group_lock_released(store: Store, redis_client: Any) -> None:
+    queue, lock = GroupQueue(store.redis, redis_client, "default"), _key("unique:item:")
+    await queue.add_like_go("g", "a", lock=lock)
+    await queue.stage("g")
+    assert await queue.aggregate("g", [("a", lock)], [("sum", b"m")]) == (1, [1])
+    assert await redis_client.exists(lock) == 0
+
+
+async def test_group_one_step(store: Store, redis_client: Any) -> None:
+    queue = GroupQueue(store.redis, redis_client, "default")
+    await queue.add(("g", "a"))
+    await queue.stage("g")
+    await queue.reclaim(set_key=queue.set_key("g"))
+    assert await queue.aggregate("g", ["a"], [("sum", b"m")]) == (0, [])  # it lives on in its group
+    await queue.stage("g")
+    assert await queue.aggregate("g", ["a"], [("sum", b"m")]) == (1, [1])
+    assert await queue.pending() == ["sum"]
+    assert await redis_client.exists(_key("t:a"), queue.set_key("g"), _key("aggregation_sets")) == 0
+
+
+async def test_group_reclaim(store: Store, redis_client: Any) -> None:
+    queue = GroupQueue(store.redis, redis_client, "default")
+    await queue.add(("g", "a"))
+    await queue.stage("g")
+    assert await redis_client.exists(_key("groups")) == 0
+    await queue.reclaim(now=NOW + 122_000)
+    assert await redis_client.smembers(_key("groups")) == {b"g"}
+
+
+async def test_group_failure(url: str, redis_client: Any) -> None:
+    app, calls = _app(url), []
+
+    @app.aggregate("g", grace=1, max_size=1)
+    def digest(group: str, jobs: list[Job]) -> Any:
+        calls.append(len(jobs))
+        raise SystemExit("no")
+
+    handle = await app.enqueue("t", b"", group="g")
+    async with app.worker({"default": 1}):
+        await eventually(lambda: _true(calls), "the call")
+        await eventually(lambda: redis_client.zscore(_key("g:g"), handle.id), "the member, given back")
+        assert await redis_client.exists(_key("aggregation_sets")) == 0
+        await eventually(lambda: _true(len(calls) > 1), "the second try")
+    await app.close()
+
+
+async def test_group_unreadable(url: str, redis_client: Any) -> None:
+    app, seen = _app(url), []
+
+    @app.aggregate("g", grace=1, max_size=2)
+    def digest(group: str, jobs: list[Job]) -> list[Any]:
+        seen.extend(job.id for job in jobs)
+        return []
+
+    handle = await app.enqueue("t", b"", group="g")
+    await redis_client.hset(_key("t:odd"), mapping={"msg": b"\xff", "state": "aggregating", "group": "g"})
+    await redis_client.zadd(_key("g:g"), {"odd": int(time.time())})
+    async with app.worker({"default": 1}):
+        await _reaches(redis_client, "odd", b"archived")
+        await eventually(lambda: _true(seen), "the call")
+    await app.close()
+    assert seen == [handle.id]
+    assert (await _message(redis_client, "odd"))["type"] == "undecodable"
+
+
+async def test_group_several(url: str, redis_client: Any) -> None:
+    app, ran = _app(url), []
+
+    @app.handler("sum")
+    async def total(job: Job) -> None:
+        ran.append(job.payload)
+
+    @app.aggregate("two", grace=1, max_size=1)
+    def both(group: str, jobs: list[Job]) -> list[Any]:
+        return [app.call("sum", b"1"), app.call("sum", b"2")]
+
+    @app.aggregate("none", grace=60, max_size=1)
+    def neither(group: str, jobs: list[Job]) -> list[Any]:
+        return []
+
+    await app.enqueue("t", b"", group="two")
+    dropped = await app.enqueue("t", b"", group="none")
+    async with app.worker({"default": 1}):
+        await eventually(lambda: _true(len(ran) == 2), "both tasks")
+        await eventually(lambda: _gone(redis_client, _key(f"t:{dropped.id}")), "the end of the other")
+    await app.close()
+    assert sorted(ran) == [b"1", b"2"]
+
+
+async def test_group_cadence(url: str, redis_client: Any) -> None:
+    """Go would look after 7 seconds (here after 1, the grace); what is full is seen within 2."""
+    app, seen = _app(url), []
+
+    @app.aggregate("g", grace=3600, max_size=2)
+    def digest(group: str, jobs: list[Job]) -> list[Any]:
+        seen.append(time.monotonic())
+        return []
+
+    async with app.worker({"default": 1}):
+        await app.enqueue("t", b"1", group="g")
+        await app.enqueue("t", b"2", group="g")
+        full = time.monotonic()
+        await eventually(lambda: _true(seen), "the call")
+    await app.close()
+    assert seen[0] - full < 4
+
+
+async def test_group_size_bound(store: Store, redis_client: Any) -> None:
+    assert groups.MOST == 10_000
+    queue = GroupQueue(store.redis, redis_client, "default")
+    await queue.add(*[("g", f"t{n:02}") for n in range(7)])
+    assert (await queue.check(("g", "s1", 0, 0, 0), most=5))[0][0] == 1
+    assert await redis_client.zcard(queue.set_key("g", "s1")) == 5
+    assert await redis_client.zcard(_key("g:g")) == 2
+
+
+# Schedules.
+
+
+async def test_order_lanes(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    handles = [await app.enqueue("t", order_key="k", order_hold=True) for _ in range(2)]
+    first, second = [handle.id.encode() for handle in handles]
+    assert await redis_client.zrange(_key("lane:k"), 0, -1) == [first, second]
+    assert await redis_client.zrange(_key("lanes"), 0, -1) == [b"k"]
+    fields = await _hash(redis_client, second.decode())
+    assert (fields[b"state"], fields[b"order_key"], fields[b"order_hold"]) == (b"scheduled", b"k", b"1")
+    assert await redis_client.zscore(_key("scheduled"), second) == 9_999_999_999
+    peer = GoPeer(redis_client)
+    message = await peer.dequeue()
+    assert message is not None
+    assert message["id"] == first.decode()
+    assert await peer.dequeue() is None
+    assert await peer.forward() == 0
+    await app.close()
+
+
+async def test_limits_keys(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    app.task(name="t", limit=Limit(concurrency=1, rate="9/s"))(_forever)
+    async with app.worker():
+        handles = [await app.enqueue("t", limit_key="l") for _ in range(2)]
+        await eventually(lambda: _true_zcard(redis_client, "scheduled", 1), "one that waits")
+        assert await redis_client.hgetall(_key("limits")) == {b"task:t": b"1 9 1000"}
+        running, waiting = [await _hash(redis_client, handle.id) for handle in handles]
+        assert (running[b"slots"], running[b"limit_key"]) == (b'["task:t"]', b"l")
+        assert (waiting[b"state"], waiting[b"limited_by"]) == (b"scheduled", b"task:t")
+        names = {name.decode().partition("}:")[2] for name in await redis_client.keys(_key("*"))}
+        assert {"slots:task:t", "starts:task:t", "waiting:task:t", "limited"} <= names
+        await GoPeer(redis_client).enqueue("other", b"")
+        for handle in handles:
+            await handle.cancel(then="delete")
+    await app.close()
+
+
+async def _forever() -> None:
+    await asyncio.sleep(60)
+
+
+async def _true_zcard(client: Any, name: str, number: int) -> bool:
+    return await client.zcard(_key(name)) == number
+
+
+async def test_semaphore_clock(store: Store, redis_client: Any) -> None:
+    """What is over by the server's clock is over, whatever the clock of this process says."""
+    seconds, _ = await redis_client.time()
+    await redis_client.zadd("asynq:sema:s", {"over": seconds - 2, "go": seconds + 50})
+    desk = LimitDesk(store.redis)
+    assert await desk.acquire("s", 2, "ours", seconds + 60)
+    assert not await desk.acquire("s", 2, "more", seconds + 60)
+    assert dict(await redis_client.zrange("asynq:sema:s", 0, -1, withscores=True)) == {
+        b"go": seconds + 50,
+        b"ours": seconds + 60,
+    }
+
+
+async def test_scheduler_entry_ids(url: str, redis_client: Any) -> None:
+    apps = [_app(url), _app(url)]
+    entries = [app.schedule("@every 1s", app.call("t", b"x", queue="default")) for app in apps]
+    assert entries[0].id == entries[1].id
+    assert entries[0].task_id(7) == f"{entries[0].id}:7"
+    assert apps[0].schedule("@every 2s", apps[0].call("t", b"x")).id != entries[0].id
+    async with apps[0].scheduler():
+        await eventually(lambda: redis_client.llen(_key("pending")), "a tick")
+    (first, *_) = await redis_client.lrange(_key("pending"), -1, -1)
+    await apps[0].close()
+    assert first.decode().startswith(f"{entries[0].id}:")
+
+
+async def test_scheduler_shown_at_once(url: str, redis_client: Any) -> None:
+    """Go shows nothing before its first interval of 10 seconds is over."""
+    app = _app(url)
+    app.schedule("@every 1h", app.call("t"))
+    started = time.monotonic()
+    async with app.scheduler():
+        await eventually(lambda: redis_client.keys("asynq:schedulers:{*"), "the entries")
+        assert time.monotonic() - started < 5
+        (key,) = await redis_client.keys("asynq:schedulers:{*")
+        assert 10 < await redis_client.ttl(key) <= 20
+    await app.close()
+    assert await redis_client.keys("asynq:schedulers*") == []
+
+
+async def test_scheduler_history_kept(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    entry = app.schedule("@every 1s", app.call("t"))
+    history = f"asynq:scheduler_history:{entry.id}"
+    async with app.scheduler():
+        await eventually(lambda: redis_client.zcard(history), "the first tick")
+    await app.close()
+    assert 29 * 86400 < await redis_client.ttl(history) <= 30 * 86400
+    assert not [key for key in golden_dump("scheduler-after-shutdown").rows if "history" in key]
+
+
+async def test_scheduler_options_shown(url: str, redis_client: Any) -> None:
+    app = _app(url)
+    app.schedule("@every 1h", app.call("t", queue="low", max_retry=3, headers={"k": "v"}))
+    async with app.scheduler():
+        await eventually(lambda: redis_client.keys("asynq:schedulers:{*"), "the entries")
+        (shown,) = await app.inspector().scheduler_entries()
+    await app.close()
+    assert {'Queue("low")', "MaxRetry(3)", 'Header(["k","v"])'} <= set(shown.opts)
+    assert all("(" in option for option in shown.opts)  # Go's reader panics without
+
+
+async def test_scheduler_keys(url: str, redis_client: Any) -> None:
+    apps = [_app(url), _app(url)]
+    (entry, _) = [app.schedule("@every 1s", app.call("t", queue="default")) for app in apps]
+    async with apps[0].scheduler(), apps[1].scheduler():
+        await eventually(lambda: _true_length(redis_client, 3), "three ticks")
+        assert len(await redis_client.keys("asynq:veredus:scheduler_leader:*")) == 1
+        state = await redis_client.hgetall(_key(f"cron:{entry.id}"))
+    for app in apps:
+        await app.close()
+    ids = [task_id.decode() for task_id in await redis_client.lrange(_key("pending"), 0, -1)]
+    assert len(ids) == len(set(ids))
+    assert set(state) == {b"at", b"fired"}
+
+
+async def _true_length(client: Any, least: int) -> bool:
+    return await client.llen(_key("pending")) >= least
 
 
 async def _handler(payload: bytes) -> None:

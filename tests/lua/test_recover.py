@@ -237,3 +237,11 @@ async def test_it_tells_when_the_next_lease_will_expire(q: Queue) -> None:
     assert q.next_expiry == EXPIRED + 60_000
     await q.recover(now=EXPIRED + 5000, since=0)
     assert q.next_expiry == -1
+
+
+async def test_active_without_a_lease_is_found_behind_many_older_ones(q: Queue) -> None:
+    ids = [f"t{i:03}" for i in range(300)]
+    await q.activate(*ids)
+    await q.client.zrem(q.key("lease"), ids[-1])
+    await q.recover(now=NOW)
+    assert (await q.scores("lease"))[ids[-1]] == NOW // 1000

@@ -22,7 +22,7 @@ async def test_a_batch_has_all_its_effects(q: Queue) -> None:
         q.key("retry"): Key("zset", {"a": "4000000002", "b": "4000000001"}, "none"),
         q.key("due"): Key("zset", {"a": str(NOW + 1500), "b": str(NOW)}, "none"),
         q.task("a"): Key("hash", {"msg": "A2", "state": "retry"}, "none"),
-        q.task("b"): Key("hash", {"msg": "B2", "state": "retry"}, "none"),
+        q.task("b"): Key("hash", {"msg": "B2", "state": "retry", "deferrals": "1"}, "none"),
         q.key("processed"): Key("string", "1", "none"),
         q.key("failed"): Key("string", "1", "none"),
         q.key(f"processed:{DAY}"): Key("string", "1", "days"),
@@ -97,6 +97,19 @@ async def test_both_lifetime_counts_start_again_with_the_count_of_runs(q: Queue)
     await q.client.set(q.key("failed"), 77)
     await q.retry("a")
     assert await q.client.mget(q.key("processed"), q.key("failed")) == [b"1", b"1"]
+
+
+async def test_to_the_front_if_asked_and_only_this_time(q: Queue) -> None:
+    await q.activate("a", "b")
+    await q.retry(("a", "w:1", b"", 10, 1, 1), ("b", "w:1", b"", 0, 1, 1))
+    await q.enqueue("c", "d")
+    await q.forward(now=NOW + 10)
+    assert await q.pending() == ["b", "a", "c", "d"]  # as they were due
+    await q.dequeue(number=2)
+    await q.client.hset(q.task("b"), "front", "1")  # as a Go forwarder leaves it
+    await q.retry(("b", "w:2", b"", 0, 1, 0))
+    await q.forward(now=NOW + 20)
+    assert await q.pending() == ["a", "c", "d", "b"]
 
 
 async def test_it_wakes_when_nothing_was_waiting(q: Queue) -> None:

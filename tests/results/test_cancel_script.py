@@ -10,7 +10,9 @@ from tests.results.test_scripts import CHANNEL, listening, look, said
 from tests.support.keyspace import Key
 from tests.support.queue import NOW, Queue, differences
 from veredus.errors import CommandRefused
+from veredus.model.message import TaskMessage
 from veredus.store.cancels import CANCEL
+from veredus.wire.messages import encode_task
 
 LOCK = "asynq:{q}:unique:t:1"
 WAITING = ("pending", "scheduled", "retry", "aggregating")
@@ -144,3 +146,14 @@ async def test_a_container_of_a_wrong_type_stops_it_before_the_first_write(q: Qu
     with pytest.raises(CommandRefused, match="WRONGTYPE"):
         await cancel(q, "a", action)
     assert await q.everything() == before
+
+
+async def test_the_lock_of_a_grouped_task_that_go_added_is_released(q: Queue) -> None:
+    """Go names it only inside the message."""
+    message = encode_task(TaskMessage(type="t", id="a", queue="q", unique_key=LOCK, group_key="g"))
+    await q.client.hset(q.task("a"), mapping={"msg": message, "state": "aggregating", "group": "g"})
+    await q.client.zadd(q.key("g:g"), {"a": 1})
+    await q.client.sadd(q.key("groups"), "g")
+    await q.client.set(LOCK, "a")
+    assert await cancel(q, "a") == [b"cancelled", b""]
+    assert await q.everything() == {}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.integration.support import eventually
-from tests.store.test_cluster import Nodes, nodes  # noqa: F401 - the cluster is a fixture
+from tests.support.clusters import Nodes
 from veredus import App
 from veredus.wire import keys
 
 
-async def test_schedules_fire_on_every_node(nodes: Nodes) -> None:  # noqa: F811
+async def test_schedules_fire_on_every_node(nodes: Nodes) -> None:
     app = App(nodes.url)
     queues = [nodes.queues(node, 1)[0] for node in range(3)]
     entries = [app.schedule("@every 1s", app.call("t", queue=queue)) for queue in queues]

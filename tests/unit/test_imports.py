@@ -19,9 +19,10 @@ HEIGHTS = {
     "wire": 2, "lua": 2, "events": 2,
     "store": 3, "link": 3,
     "client": 4,
-    "worker": 5, "scheduler": 5, "inspector": 5, "gateway": 5, "peer": 5, "embedded": 5,
-    "app": 6, "dashboard": 6, "telemetry": 6, "testing": 6,
-    "demo": 7, "cli": 8, "__main__": 9, "__init__": 9,
+    "worker": 5, "scheduler": 5, "inspector": 5, "gateway": 5.5, "peer": 5, "embedded": 5,
+    "testing": 5.7,
+    "app": 6, "dashboard": 6, "telemetry": 6,
+    "contrib": 7, "demo": 7, "cli": 8, "__main__": 9, "__init__": 9,
 }  # fmt: skip
 WALLS = {
     "hiredis": ("store",),
@@ -30,6 +31,12 @@ WALLS = {
     "click": ("cli",),
     "rich": ("cli", "demo"),
     "subprocess": ("embedded", "demo"),
+    "picows": ("link",),
+    "aioquic": ("link",),
+    "cryptography": ("link",),
+    "starlette": ("gateway", "dashboard"),
+    "uvicorn": ("gateway", "dashboard"),
+    "jwt": ("gateway",),
     "redis": (),
 }
 FILES = sorted(path for path in ROOT.rglob("*.py"))
@@ -73,14 +80,27 @@ def test_a_module_imports_only_from_below_and_through_the_walls(path: Path) -> N
             breaches.append(f"{line}: {parts[0]} is only for {', '.join(WALLS[parts[0]]) or 'tests'}")
         elif room == "model" and parts[0] not in sys.stdlib_module_names:
             breaches.append(f"{line}: the model has nothing but the standard library, not {name}")
-        if room in ("model", "wire") and (parts[0] == "asyncio" or name.startswith("veredus.clock")):
+        carries = path.is_relative_to(ROOT / "link" / "transports")
+        pure = room in ("model", "wire") or (room == "link" and not carries)
+        if pure and (parts[0] in ("asyncio", "time", "socket") or name.startswith("veredus.clock")):
             breaches.append(f"{line}: {room} knows no {name}")
+        if parts[0] in ("picows", "aioquic", "cryptography") and not carries:
+            breaches.append(f"{line}: {parts[0]} is only for link/transports")
     assert breaches == []
 
 
 def test_importing_the_package_loads_next_to_nothing() -> None:
     heavy = "hiredis google.protobuf msgspec click rich asyncio ssl multiprocessing subprocess uvloop pydantic redis"
+    heavy += " picows aioquic cryptography starlette uvicorn jwt"
     program = f"import sys, veredus; print([name for name in {heavy.split()!r} if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_a_peer_needs_no_redis_and_loads_no_transport_before_it_connects() -> None:
+    rooms = ("store", "client", "worker", "scheduler", "inspector", "gateway", "embedded", "app")
+    unwanted = {"hiredis", "picows", "aioquic", *(f"veredus.{room}" for room in rooms)}
+    program = f"import sys, veredus.peer; print(sorted({unwanted!r} & set(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout.strip() == "[]"
 
@@ -112,23 +132,37 @@ NAMES = [
     "DuplicateTask",
     "EmbeddedError",
     "Entry",
+    "GatewayError",
+    "GroupNotFound",
     "Handle",
     "Inspector",
     "Job",
+    "LaneNotHeld",
     "LeaseLost",
+    "Limit",
+    "NotConfirmed",
     "NotReady",
+    "Notifier",
+    "NotifyItem",
     "PayloadError",
     "PayloadTooLarge",
     "Progress",
+    "PushResult",
     "Query",
+    "QueueClosed",
     "QueueError",
     "QueueNotEmpty",
     "QueueNotFound",
+    "Refused",
     "ResultGone",
     "RevokeTask",
+    "ScheduleNotFound",
+    "ServerNotFound",
     "SkipRetry",
+    "Spread",
     "Status",
     "StoreError",
+    "SyncHint",
     "Task",
     "TaskCancelled",
     "TaskError",
@@ -136,6 +170,7 @@ NAMES = [
     "TaskIdConflict",
     "TaskNotFound",
     "TaskTimeout",
+    "Unauthorized",
     "VeredusError",
     "Worker",
     "WorkerStopped",

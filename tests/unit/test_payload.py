@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -105,3 +106,18 @@ def test_a_single_struct_may_have_no_other_argument() -> None:
     for args, kwargs in [((), {}), ((Order(1), 2), {}), ((), {"other": Order(1)})]:
         with pytest.raises(PayloadError, match="exactly one argument, order"):
             codec.encode(args, kwargs)
+
+
+@dataclass
+class Window:
+    days: int = 7
+
+
+def test_the_default_of_the_one_object_is_written_out() -> None:
+    def report(window: Window = Window(30)) -> None: ...  # noqa: B008
+
+    codec = codec_for(report)
+    assert codec.encode((), {}) == b'{"days":30}'
+    assert codec.encode((Window(1),), {}) == b'{"days":1}'
+    with pytest.raises(PayloadError, match="exactly one argument, window"):
+        codec.encode((), {"windows": Window()})

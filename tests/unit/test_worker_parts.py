@@ -16,6 +16,7 @@ from veredus.worker import complaints
 from veredus.worker.attempt import retry_delay_ms
 from veredus.worker.complaints import Complaints
 from veredus.worker.mux import Mux
+from veredus.worker.supervisor import failures_in_a_row, pause_before_next
 
 MESSAGE = TaskMessage(type="t", id="1", queue="q", retry=5, retried=2)
 
@@ -86,3 +87,30 @@ def test_an_outage_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCap
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
     assert "not available" in caplog.records[0].getMessage()
     assert "available again" in caplog.records[1].getMessage()
+
+
+def test_of_several_servers_one_that_is_missing_is_told_once_while_the_others_answer(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(complaints.time, "monotonic", lambda: now[0])
+    told = Complaints(many_servers=True)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(10):
+            told.outage(ConnectionLost("gone"), ("dequeue", "a"))
+            told.outage(ConnectionLost("gone"), ("sweep", "a"))
+            told.recovered(("dequeue", "b"))
+            now[0] += 1
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        told.recovered(("dequeue", "a"))
+        assert len(caplog.records) == 1, "the sweep has not found it again"
+        now[0] += complaints.FORGET
+        told.recovered(("dequeue", "b"))
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+def test_only_children_that_die_at_once_wait_for_their_replacement_and_each_for_itself() -> None:
+    assert [pause_before_next(n) for n in range(4)] == [0.0, 0.2, 0.4, 0.8]
+    assert pause_before_next(50) == 10.0
+    assert failures_in_a_row(3, lived=6.0) == 0
+    assert failures_in_a_row(3, lived=0.1) == 4

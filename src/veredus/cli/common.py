@@ -54,7 +54,7 @@ def inspecting(
     def command(redis_url: str | None, *args: P.args, **kwargs: P.kwargs) -> T:
         async def run() -> T:
             app = App(redis_url) if redis_url else App()
-            async with Inspector(app.open_redis("veredus-cli")) as inspector:
+            async with Inspector(app.open_redis("veredus-cli"), archive=app.archive) as inspector:
                 return await function(inspector, *args, **kwargs)
 
         return asyncio.run(run())

@@ -7,7 +7,7 @@ import click
 
 @click.command()
 def demo() -> int:
-    """See it work, under a minute: thousands of tasks, exact delays, retries, a worker killed with -9.
+    """See it work, under a minute: thousands of tasks, exact delays, retries, clients, a worker and a gateway killed.
 
     \b
     Example:

@@ -9,20 +9,31 @@ from typing import Any
 import click
 
 from veredus import __version__
-from veredus.errors import AuthError, ConfigError, ConnectionLost, EmbeddedError, NotReady, PayloadError, VeredusError
+from veredus.errors import (
+    AuthError,
+    ConfigError,
+    ConnectionLost,
+    EmbeddedError,
+    NotReady,
+    PayloadError,
+    Unreachable,
+    VeredusError,
+)
 
 EXIT_CODES = """\b
 Exit codes:
   0  all went well
   1  a command failed: no such queue or task, the doctor found damage, no server runs
   2  wrong usage: an unknown option, a bad value, an app that cannot be loaded
-  3  Redis cannot be reached, or refuses the password
+  3  Redis or the gateway cannot be reached, or refuses the password or token
 """
 
 # name -> (module, attribute): a command's module is loaded only when that command is used
 _COMMANDS = {
     "worker": ("veredus.cli.worker", "worker"),
+    "gateway": ("veredus.cli.gateway", "gateway_group"),
     "scheduler": ("veredus.cli.scheduler", "scheduler"),
+    "peer": ("veredus.cli.peer", "peer"),
     "stats": ("veredus.cli.stats", "stats"),
     "queue": ("veredus.cli.queue", "queue_group"),
     "task": ("veredus.cli.task", "task_group"),
@@ -31,6 +42,7 @@ _COMMANDS = {
     "cron": ("veredus.cli.views", "cron_group"),
     "doctor": ("veredus.cli.doctor", "doctor"),
     "top": ("veredus.cli.top", "top"),
+    "dash": ("veredus.cli.dash", "dash"),
     "redis": ("veredus.cli.redis", "redis_group"),
     "demo": ("veredus.cli.demo", "demo"),
     "completion": ("veredus.cli.completion", "completion"),
@@ -88,7 +100,7 @@ def main(argv: list[str] | None = None) -> Any:
         fail(exc.format_message(), 2)
     except (ConfigError, PayloadError) as exc:
         fail(str(exc), 2)
-    except (ConnectionLost, AuthError, NotReady, EmbeddedError) as exc:
+    except (ConnectionLost, AuthError, NotReady, EmbeddedError, Unreachable) as exc:
         fail(str(exc), 3)
     except VeredusError as exc:
         fail(str(exc), 1)

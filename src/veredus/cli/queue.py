@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from veredus.cli.common import confirm, console, echo_json, facts, inspecting, json_option, progress_bar, show
+from veredus.cli.groups import Commands
 from veredus.errors import QueueNotEmpty
 from veredus.inspector.inspector import Inspector
 from veredus.model.info import QueueInfo
@@ -12,7 +15,7 @@ from veredus.model.info import QueueInfo
 _names = click.argument("names", metavar="QUEUE...", nargs=-1, required=True)
 
 
-@click.group("queue")
+@click.group("queue", cls=Commands, aliases={"ls": "list", "unpause": "resume", "rm": "remove", "delete": "remove"})
 def queue_group() -> None:
     """Look at queues, pause, resume and remove them.
 
@@ -29,7 +32,7 @@ def queue_group() -> None:
 @inspecting
 async def list_queues(inspector: Inspector, as_json: bool) -> None:
     """All queues."""
-    columns = [
+    columns: list[tuple[str, Callable[[QueueInfo], object]]] = [
         ("queue", lambda q: q.queue),
         ("state", lambda q: "paused" if q.paused else "running"),
         ("size", lambda q: f"{q.size:,}"),
@@ -37,7 +40,11 @@ async def list_queues(inspector: Inspector, as_json: bool) -> None:
         ("active", lambda q: f"{q.active:,}"),
         ("latency", lambda q: f"{q.latency_ns / 1e6:,.0f} ms"),
     ]
-    show(await inspector.stats(), columns, as_json=as_json, empty="No queue yet: enqueue a task first.")
+    queues = await inspector.stats()
+    if inspector.is_cluster and not as_json:
+        nodes = {q.queue: ", ".join(n.address for n in await inspector.cluster_nodes(q.queue)) for q in queues}
+        columns += [("slot", lambda q: inspector.cluster_slot(q.queue)), ("nodes", lambda q: nodes[q.queue])]
+    show(queues, columns, as_json=as_json, empty="No queue yet: enqueue a task first.")
 
 
 @queue_group.command("inspect")
@@ -99,6 +106,24 @@ async def resume(inspector: Inspector, names: tuple[str, ...]) -> None:
         click.echo(f"{name}: {'resumed' if await inspector.resume(name) else 'was not paused'}")
 
 
+@queue_group.command("close")
+@_names
+@inspecting
+async def close(inspector: Inspector, names: tuple[str, ...]) -> None:
+    """Take in no new tasks (from Veredus clients; Go clients do not ask). What is there goes on."""
+    for name in names:
+        click.echo(f"{name}: {'closed' if await inspector.close_queue(name) else 'was closed already'}")
+
+
+@queue_group.command("open")
+@_names
+@inspecting
+async def open_queue(inspector: Inspector, names: tuple[str, ...]) -> None:
+    """Take in tasks again."""
+    for name in names:
+        click.echo(f"{name}: {'open' if await inspector.open_queue(name) else 'was not closed'}")
+
+
 @queue_group.command("remove")
 @_names
 @click.option("-f", "--force", is_flag=True, help="Also if it has tasks (but not while some are running).")
@@ -115,3 +140,52 @@ async def remove(inspector: Inspector, names: tuple[str, ...], force: bool, yes:
         except QueueNotEmpty as exc:
             raise QueueNotEmpty(name, exc.problem.replace("force=True", "--force")) from None
         click.echo(f"{name}: removed")
+
+
+@queue_group.command("lanes")
+@click.argument("name", metavar="QUEUE")
+@click.option("--held", is_flag=True, help="Only those that an archived task holds up.")
+@click.option("--limit", default=100, show_default=True, help="At most so many.")
+@json_option
+@inspecting
+async def lanes(inspector: Inspector, name: str, held: bool, limit: int, as_json: bool) -> None:
+    """The order keys that have tasks, the longest lane first, and whose turn it is."""
+    columns = [
+        ("order key", lambda lane: lane.order_key),
+        ("tasks", lambda lane: f"{lane.size:,}"),
+        ("first", lambda lane: lane.first),
+        ("state", lambda lane: "holds it up" if lane.held else lane.state or "gone"),
+    ]
+    empty = f"No order key is held up in queue {name!r}." if held else f"No task of queue {name!r} has an order key."
+    show(await inspector.lanes(name, held=held, limit=limit), columns, as_json=as_json, empty=empty)
+
+
+@queue_group.command("release")
+@click.argument("name", metavar="QUEUE")
+@click.argument("order_keys", metavar="ORDER_KEY...", nargs=-1, required=True)
+@inspecting
+async def release(inspector: Inspector, name: str, order_keys: tuple[str, ...]) -> None:
+    """Let order keys go on that an archived task holds up; that task stays archived."""
+    for order_key in order_keys:
+        task_id = await inspector.release_lane(name, order_key)
+        click.echo(f"{order_key}: goes on without task {task_id}")
+
+
+@queue_group.command("limits")
+@click.argument("name", metavar="QUEUE")
+@click.option("--remove", "scopes", metavar="LIMIT", multiple=True, help="Forget this limit, such as task:mail.send.")
+@json_option
+@inspecting
+async def limits(inspector: Inspector, name: str, scopes: tuple[str, ...], as_json: bool) -> None:
+    """The limits of a queue, how much of each is taken, and the keys for which somebody waits."""
+    for scope in scopes:
+        await inspector.remove_limit(name, scope)
+    columns = [
+        ("limit", lambda row: row.scope),
+        ("at once", lambda row: row.concurrency or ""),
+        ("rate", lambda row: row.rate),
+        ("running", lambda row: f"{row.running:,}"),
+        ("begun", lambda row: f"{row.begun:,}" if row.rate else ""),
+        ("waiting", lambda row: f"{row.waiting:,}"),
+    ]
+    show(await inspector.limits(name), columns, as_json=as_json, empty=f"Queue {name!r} has no limits.")

@@ -33,6 +33,7 @@ async def stats(inspector: Inspector, as_json: bool) -> None:
     total = {state: sum(getattr(queue, state) for queue in queues) for state in STATES}
     total |= {name: sum(getattr(queue, name) for queue in queues) for name in ("processed", "failed")}
     if as_json:
+        total["timestamp"] = max((queue.as_dict()["timestamp"] for queue in queues), default=None)
         redis = {name: info[name] for name in _REDIS if name in info}
         echo_json({"aggregate": total, "queues": [queue.as_dict() for queue in queues], "redis": redis})
         return

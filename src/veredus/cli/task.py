@@ -26,16 +26,22 @@ from veredus.cli.common import (
     text_of,
     when,
 )
+from veredus.cli.groups import Commands
 from veredus.errors import ArchiveFull, ConfigError, QueueError
 from veredus.inspector.inspector import Inspector
 from veredus.inspector.search import Query
+from veredus.model.ending import THEN
 from veredus.model.info import TaskInfo
 
 _queue = click.option("-q", "--queue", required=True, help="The queue.")
 _id = click.option("-i", "--id", "task_id", required=True, help="The task.")
 
 
-@click.group("task")
+@click.group(
+    "task",
+    cls=Commands,
+    aliases={"ls": "list", "remove": "delete", "rm": "delete"},
+)
 def task_group() -> None:
     """Look at tasks, find them, enqueue, run, archive, delete, move and cancel them.
 
@@ -131,7 +137,7 @@ async def inspect_task(inspector: Inspector, queue: str, task_id: str, as_json: 
 
 
 @task_group.command("enqueue")
-@click.option("-t", "--type", "task_type", required=True, help="The task's type.")
+@click.option("-t", "--type", "--type-name", "task_type", required=True, help="The task's type.")
 @click.option("-l", "--payload", required=True, help="The payload, as it is (JSON for most handlers).")
 @click.option("-q", "--queue", help="The queue (default: default).")
 @click.option("--id", "task_id", help="An id of your own.")
@@ -139,8 +145,8 @@ async def inspect_task(inspector: Inspector, queue: str, task_id: str, as_json: 
 @click.option("--timeout", type=Duration(), help="For one attempt, e.g. 90s (default 30m).")
 @click.option("--deadline", type=Instant(), help="For all attempts.")
 @click.option("--unique", "unique_for", type=Duration(), help="No second one with this payload for so long.")
-@click.option("--at", type=Instant(), help="Due at this instant.")
-@click.option("--in", "delay", type=Duration(), help="Due after this time.")
+@click.option("--at", "--process-at", "at", type=Instant(), help="Due at this instant.")
+@click.option("--in", "--process-in", "delay", type=Duration(), help="Due after this time.")
 @click.option("--retention", type=Duration(), help="Keep it so long when it is done.")
 @click.option("--expires", type=Duration(), help="Drop it if nobody ran it by then.")
 @click.option("--group", help="Collect it in this group.")
@@ -174,13 +180,51 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 @task_group.command("cancel")
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("-q", "--queue", help="Their queue; without it, every queue that has such an id.")
+@click.option("--then", type=click.Choice(THEN), default="archive", show_default=True, help="What becomes of them.")
+@click.option("--all", "everything", is_flag=True, help="Every running task of the queue (or those that fit).")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@_filters
 @inspecting
-async def cancel(inspector: Inspector, ids: tuple[str, ...]) -> None:
-    """Tell the workers to stop running tasks."""
+async def cancel(
+    inspector: Inspector,
+    /,
+    ids: tuple[str, ...],
+    queue: str | None,
+    then: str,
+    everything: bool,
+    yes: bool,
+    **filters: Any,
+) -> None:
+    """End tasks for good, before they begin or while they run.
+
+    A running task is marked, so the cancel survives lost messages and dead workers; whoever runs it, also a Go server,
+    is told at once.
+
+    \b
+    Examples:
+      veredus task cancel 7e0c3f0e-... --then delete
+      veredus task cancel -q mail --all
+    """
+    if bool(ids) == everything:
+        raise ConfigError("ID", list(ids), "either ids or --all with --queue")
+    if everything:
+        if queue is None:
+            raise ConfigError("--queue", None, "with --all, a queue")
+        where = Query(type=filters["task_type"], payload=filters["payload_part"], error=filters["error"])
+        await inspector.queue(queue)
+        confirm(f"Cancel the running tasks of queue {queue!r}?", yes)
+        with progress_bar(f"cancel running tasks of {queue}") as progress:
+            done = await inspector.cancel_all(
+                queue, then=then, where=None if where == Query() else where, progress=progress
+            )
+        click.echo(f"cancel: {done.done:,} of {done.total:,} running tasks")
+        return
     for task_id in ids:
-        heard = await inspector.cancel(task_id)
-        click.echo(f"{task_id}: told {heard} worker process{'' if heard == 1 else 'es'}")
+        for name in [queue] if queue is not None else await inspector.queues_of(task_id):
+            outcome = await inspector.cancel(name, task_id, then=then)
+            click.echo(f"{task_id}: {outcome}" + (f" (then: {then})" if outcome == "cancelling" else ""))
 
 
 def _one_or_all(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import click
 
-from veredus.cli.common import inspecting, json_option, show, text_of, when
+from veredus.cli.common import echo_json, facts, inspecting, json_option, show, text_of, when
+from veredus.cli.groups import Commands
 from veredus.inspector.inspector import Inspector
 
 _SECOND = 1_000_000_000
@@ -16,7 +17,7 @@ def _at(nanoseconds: int) -> str:
     return "never" if nanoseconds <= 0 else when(datetime.fromtimestamp(nanoseconds / _SECOND, UTC))
 
 
-@click.group("group")
+@click.group("group", cls=Commands, aliases={"ls": "list"})
 def group_group() -> None:
     """Groups of tasks that wait to become one.
 
@@ -38,7 +39,7 @@ async def list_groups(inspector: Inspector, queue: str, as_json: bool) -> None:
     )
 
 
-@click.group("server")
+@click.group("server", cls=Commands, aliases={"ls": "list"})
 def server_group() -> None:
     """Worker processes, Veredus's and Go's.
 
@@ -69,7 +70,28 @@ async def list_servers(inspector: Inspector, as_json: bool) -> None:
     )
 
 
-@click.group("cron")
+@server_group.command("inspect")
+@click.argument("names", metavar="SERVER...", nargs=-1, required=True)
+@json_option
+@inspecting
+async def inspect_servers(inspector: Inspector, names: tuple[str, ...], as_json: bool) -> None:
+    """One worker process with what it works on: SERVER is its id, the beginning of it, or host:pid."""
+    servers = [await inspector.server(name) for name in names]
+    if as_json:
+        echo_json([server.as_dict() for server in servers])
+        return
+    for server in servers:
+        facts((name, value) for name, value in server.as_dict().items() if name != "active_workers")
+        columns = [
+            ("task", lambda w: w.task_id),
+            ("type", lambda w: w.task_type),
+            ("queue", lambda w: w.queue),
+            ("started", lambda w: _at(w.started_ns)),
+        ]
+        show(server.active_workers, columns, as_json=False, empty="It has nothing to do.")
+
+
+@click.group("cron", cls=Commands, aliases={"ls": "list"})
 def cron_group() -> None:
     """Schedules and when they fired.
 

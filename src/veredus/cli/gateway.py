@@ -1,0 +1,192 @@
+"""`veredus gateway`: serve an app's clients, list their sessions, and put a gateway under load."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import urllib.error
+import urllib.request
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from veredus.app import App
+from veredus.cli.common import echo_json, json_option, redis_option, show
+from veredus.cli.gateway_bench import bench
+from veredus.cli.loading import load_app
+from veredus.cli.logs import LEVELS, configure
+from veredus.errors import VeredusError
+from veredus.gateway.config import GatewayConfig
+from veredus.store.store import Store
+
+
+class GatewayGroup(click.Group):
+    """`veredus gateway shop:app` serves; `veredus gateway sessions` and `bench` are commands of their own."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            args = ["serve", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=GatewayGroup, name="gateway", subcommand_metavar="MODULE:APP | sessions | nodes | bench")
+def gateway_group() -> None:
+    """Serve clients over WebSocket and QUIC: ordered, acknowledged, resumable.
+
+    \b
+    Examples:
+      veredus gateway shop:app
+      veredus gateway shop:app --ws 0.0.0.0:8765 --quic 0.0.0.0:8766 --processes 2
+      veredus gateway sessions --json
+      veredus gateway bench --clients 50 --cut 0.2
+    """
+
+
+def _options(function: Any) -> Any:
+    """One option per setting that has a text; every one can come from the environment: VEREDUS_WS, ..."""
+    for one in reversed(fields(GatewayConfig)):
+        if not one.metadata["help"]:
+            continue
+        kind = int if isinstance(one.default, int) else float if isinstance(one.default, float) else str
+        default = ",".join(one.default) if one.name == "origins" else one.default
+        text = one.metadata["help"] + (f" (default {default})" if default != "" else "")
+        flag = "--" + one.name.replace("_", "-")
+        env = f"VEREDUS_{one.name.upper()}"
+        function = click.option(flag, one.name, type=kind, envvar=env, help=text)(function)
+    return function
+
+
+@gateway_group.command("serve", hidden=True)
+@click.argument("app", metavar="MODULE:APP")
+@redis_option
+@_options
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def serve(app: str, redis_url: str | None, log_level: str, log_format: str, **settings: Any) -> int:
+    """Serve the clients of an app until stopped.
+
+    \b
+    SIGTERM, SIGINT  move the clients elsewhere (over --drain seconds), then stop; twice: at once
+    """
+    configure(log_level, log_format)
+    loaded = load_app(app)
+    if redis_url:
+        loaded.use(redis_url)
+    given = {name: value for name, value in settings.items() if value is not None}
+    return loaded.gateway(**given).run()
+
+
+gateway_group.add_command(bench)
+
+
+@gateway_group.command("sessions")
+@redis_option
+@json_option
+@click.option("--user", help="Only sessions of this user.")
+@click.option("--limit", type=int, default=1000, show_default=True, help="At most so many.")
+@click.option("--token", envvar="VEREDUS_HTTP_TOKEN", default="", help="Bearer token of the nodes' HTTP.")
+def sessions(redis_url: str | None, as_json: bool, user: str | None, limit: int, token: str) -> None:
+    """List sessions with the statistics of their queues, as their nodes have them."""
+    rows = asyncio.run(_sessions(redis_url, user, limit, token))
+    columns = [
+        ("session", lambda row: row["session_id"]),
+        ("user", lambda row: row["user"]),
+        ("state", lambda row: row["state"]),
+        ("node", lambda row: row["node"]),
+        ("queue", lambda row: row["queue_size"]),
+        ("pending", lambda row: row["pending_count"]),
+        ("max", lambda row: row["max_queue_size"]),
+        ("next", lambda row: row["next_expected_seq"]),
+        ("sent", lambda row: row["last_sent_seq"]),
+        ("acked", lambda row: row["last_acked_seq"]),
+        ("stopped", lambda row: row["stopped"]),
+    ]
+    if as_json:
+        echo_json(rows)
+    else:
+        show(rows, columns, as_json=False, empty="no sessions")
+
+
+@gateway_group.command("nodes")
+@redis_option
+@json_option
+def nodes(redis_url: str | None, as_json: bool) -> None:
+    """List the gateway processes: where they listen and how busy they are."""
+    rows = asyncio.run(_nodes(redis_url))
+    if as_json:
+        echo_json(rows)
+        return
+    names = ("node", "alive", "age", "ws", "quic", "http", "connections", "sessions", "open_requests")
+    show(rows, [(name, functools.partial(_field, name)) for name in names], as_json=False, empty="no nodes")
+
+
+def _field(name: str, row: dict[str, Any]) -> object:
+    return row.get(name, "")
+
+
+async def _nodes(redis_url: str | None) -> list[dict[str, Any]]:
+    store = Store((App(redis_url) if redis_url else App()).open_redis("veredus-cli"))
+    try:
+        found = await store.nodes.nodes()
+    finally:
+        await store.close()
+    return [{"node": node, "alive": one.alive, "age": round(one.age, 1), **one.info} for node, one in found.items()]
+
+
+async def _sessions(redis_url: str | None, user: str | None, limit: int, token: str) -> list[dict[str, Any]]:
+    """What Redis knows of every session, and what the node of an attached one adds."""
+    store = Store((App(redis_url) if redis_url else App()).open_redis("veredus-cli"))
+    try:
+        known = await store.sessions.sessions_of(user) if user else await store.sessions.listing(limit=limit)
+        live: dict[str, dict[str, Any]] = {}
+        for node, one in (await store.nodes.nodes()).items():
+            address = one.info.get("http")
+            if one.alive and address and any(row.node == node for row in known):
+                for row in await asyncio.to_thread(_ask, str(address), token):
+                    live[str(row["session_id"])] = row
+    finally:
+        await store.close()
+    return [_merged(row, live.get(row.sid, {})) for row in known]
+
+
+def _merged(row: Any, live: dict[str, Any]) -> dict[str, Any]:
+    """A session without a connection has a queue that is stopped: everything unacknowledged is in the log."""
+    return {
+        "session_id": row.sid,
+        "queue_size": 0,
+        "pending_count": row.pending,
+        "max_queue_size": 0,
+        "next_expected_seq": row.floor + 1,
+        "last_sent_seq": row.floor,
+        "last_acked_seq": row.floor,
+        "stopped": True,
+        "user": row.user,
+        "state": row.state,
+        "node": row.node if row.state == "attached" else "",
+        "top": row.top,
+        "floor": row.floor,
+        "bytes": row.bytes,
+        "open_requests": row.open_requests,
+        "groups": list(row.groups),
+        **live,
+    }
+
+
+def _ask(address: str, token: str) -> list[dict[str, Any]]:
+    request = urllib.request.Request(f"http://{address}/sessions")
+    if token:
+        request.add_header("authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            rows: list[dict[str, Any]] = json.load(answer)
+            return rows
+    except urllib.error.HTTPError as exc:
+        if exc.code == 401:
+            raise VeredusError(f"the node at {address} wants a token: --token or VEREDUS_HTTP_TOKEN") from None
+        return []
+    except (OSError, ValueError):
+        return []  # a node that cannot be asked: what Redis knows will do

@@ -1,0 +1,250 @@
+"""`veredus gateway bench`: clients, pushes and broken connections against a gateway, and what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import click
+
+from veredus.app import App
+from veredus.cli.common import echo_json, facts, json_option, progress_bar, redis_option
+from veredus.errors import ConfigError, GatewayError
+from veredus.peer import Message, Peer, connect
+
+TRANSPORTS = ("ws", "quic", "both")
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run came to."""
+
+    transport: str
+    clients: int
+    size: int
+    seconds: float = 0.0
+    pushed: int = 0
+    delivered: int = 0
+    refused: int = 0
+    """Pushes that found a log full."""
+    missing: int = 0
+    out_of_order: int = 0
+    copies: int = 0
+    """Sent twice after a reconnect; the client dropped them."""
+    cuts: int = 0
+    connections: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+    load_cpu: float = 0.0
+    """Share of a core that clients and producer took, which run in this process."""
+    gateway_cpu: float | None = None
+    latencies: list[float] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        del values["latencies"]
+        per_second = self.delivered / self.seconds if self.seconds else 0.0
+        return {**values, "delivered_per_second": round(per_second, 1)}
+
+
+@click.command("bench")
+@redis_option
+@json_option
+@click.option("--clients", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Clients at once.")
+@click.option("--rate", type=click.FloatRange(1), default=2000.0, show_default=True, help="Pushes per second in all.")
+@click.option("--size", type=click.IntRange(40, 60_000), default=200, show_default=True, help="Bytes of a message.")
+@click.option("--seconds", type=click.FloatRange(0.5), default=10.0, show_default=True, help="How long to push.")
+@click.option("--cut", type=click.FloatRange(0), default=0.0, help="Connections broken per second and client.")
+@click.option("--transport", type=click.Choice(TRANSPORTS), default="ws", show_default=True)
+@click.option("--url", multiple=True, help="A running gateway of the same Redis; without it one is started.")
+@click.option("--token", default="", help="The clients' token.")
+def bench(redis_url: str | None, as_json: bool, url: tuple[str, ...], **settings: Any) -> int:
+    """Put a gateway under load: ordered pushes to many clients, with connections broken at random.
+
+    Ends with code 1 if anything was lost or out of order.
+    """
+    app = App(redis_url) if redis_url else App()
+    with progress_bar("pushing") as show:
+        result = asyncio.run(_with_gateway(app, list(url), settings, show))
+    if as_json:
+        echo_json(result.as_dict())
+    else:
+        facts([(name.replace("_", " "), value) for name, value in result.as_dict().items() if value is not None])
+    return 1 if result.missing or result.out_of_order else 0
+
+
+Show = Callable[[int, int], None]
+
+
+async def _with_gateway(app: App, urls: list[str], settings: dict[str, Any], show: Show) -> Result:
+    if urls:
+        return await _run(app, urls, settings, show)
+    if app.url is None:
+        async with app:  # the embedded server, started before the child looks for it
+            pass
+    ws, quic = _free_port(socket.SOCK_STREAM), _free_port(socket.SOCK_DGRAM)
+    child = multiprocessing.get_context("spawn").Process(target=serve, args=(app.url, ws, quic), daemon=True)
+    child.start()
+    try:
+        kinds = {"ws": [f"ws://127.0.0.1:{ws}"], "quic": [f"quic://127.0.0.1:{quic}"]}
+        wanted = settings["transport"]
+        urls = kinds["ws"] + kinds["quic"] if wanted == "both" else kinds[wanted]
+        result = await _run(app, urls, settings, show, child.pid)
+    finally:
+        child.terminate()
+        await asyncio.to_thread(child.join, 10)
+    return result
+
+
+def serve(url: str | None, ws: int, quic: int) -> None:
+    """The gateway's process."""
+    app = App(url) if url else App()
+    app.gateway(ws=f"127.0.0.1:{ws}", quic=f"127.0.0.1:{quic}", http="off", drain=0.1, accept_rate=1e6).run()
+
+
+async def _run(app: App, urls: list[str], settings: dict[str, Any], show: Show, pid: int | None = None) -> Result:
+    result = Result(settings["transport"], settings["clients"], settings["size"])
+    readers = [_Reader() for _ in range(settings["clients"])]
+    async with app:
+        for number, reader in enumerate(readers):
+            try:
+                reader.peer = await connect(
+                    [urls[number % len(urls)]],
+                    token=settings["token"],
+                    on_message=reader.read,
+                    connect_timeout=20,
+                    backoff_base=0.05,
+                    backoff_max=1.0,
+                )
+            except OSError as exc:
+                raise GatewayError(f"client {number} cannot connect to {urls[number % len(urls)]}: {exc}") from exc
+        before, used = _cpu(pid), time.process_time()
+        began = time.monotonic()
+        await _push(app, readers, result, settings, show)
+        await _settle(readers)
+        result.seconds = time.monotonic() - began
+        result.load_cpu = round((time.process_time() - used) / result.seconds, 2)
+        after = _cpu(pid)
+        if before is not None and after is not None:
+            result.gateway_cpu = round((after - before) / result.seconds, 2)
+        for reader in readers:
+            reader.add_to(result)
+            await reader.peer.close()
+    result.latencies.sort()
+    if result.latencies:
+        count = len(result.latencies)
+        result.p50_ms = round(result.latencies[count // 2] * 1000, 2)
+        result.p99_ms = round(result.latencies[min(count - 1, count * 99 // 100)] * 1000, 2)
+        result.max_ms = round(result.latencies[-1] * 1000, 2)
+    return result
+
+
+class _Reader:
+    """One client and what it read."""
+
+    def __init__(self) -> None:
+        self.peer: Peer
+        self.promised = 0
+        self.last = -1
+        self.read_count = 0
+        self.out_of_order = 0
+        self.latencies: list[float] = []
+
+    def read(self, item: Any) -> None:
+        if not isinstance(item, Message):
+            self.out_of_order += 1
+            return
+        self.read_count += 1
+        data = item.data
+        self.latencies.append(time.time() - data["at"])
+        if item.seq <= self.last:
+            self.out_of_order += 1
+        self.last = item.seq
+
+    def add_to(self, result: Result) -> None:
+        stats = self.peer.stats()
+        result.delivered += self.read_count
+        result.missing += self.promised - self.read_count
+        result.out_of_order += self.out_of_order
+        result.copies += stats["duplicates"]
+        result.connections += stats["connections"]
+        result.latencies += self.latencies
+
+
+async def _push(app: App, readers: list[_Reader], result: Result, settings: dict[str, Any], show: Show) -> None:
+    total = round(settings["rate"] * settings["seconds"])
+    filler = "x" * (settings["size"] - 30)
+    began = time.monotonic()
+    pending: set[asyncio.Task[None]] = set()
+    cuts = asyncio.create_task(_cut(readers, settings["cut"], result))
+
+    async def one(reader: _Reader) -> None:
+        answer = await app.push({"at": time.time(), "x": filler}, session=reader.peer.session)
+        if getattr(answer, "ok", False):
+            reader.promised += 1
+            result.pushed += 1
+        else:
+            result.refused += 1
+
+    for number in range(total):
+        ahead = began + number / settings["rate"] - time.monotonic()
+        if ahead > 0.001:
+            show(number, total)
+            await asyncio.sleep(ahead)
+        task = asyncio.create_task(one(readers[number % len(readers)]))
+        pending.add(task)
+        task.add_done_callback(pending.discard)
+        if len(pending) > 5000:
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+    if pending:
+        await asyncio.wait(pending)
+    cuts.cancel()
+
+
+async def _cut(readers: list[_Reader], per_second: float, result: Result) -> None:
+    if not per_second:
+        return
+    while True:
+        await asyncio.sleep(random.expovariate(per_second * len(readers)))
+        random.choice(readers).peer.cut()
+        result.cuts += 1
+
+
+async def _settle(readers: list[_Reader]) -> None:
+    """Until everything promised was read; what has not come after 15 s without progress is missing."""
+    last, since = -1, time.monotonic()
+    while any(reader.read_count < reader.promised for reader in readers):
+        now = sum(reader.read_count for reader in readers)
+        if now != last:
+            last, since = now, time.monotonic()
+        elif time.monotonic() - since > 15:
+            return
+        await asyncio.sleep(0.01)
+
+
+def _cpu(pid: int | None) -> float | None:
+    """Seconds of CPU that a process has used, where /proc tells."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _free_port(kind: int) -> int:
+    with socket.socket(socket.AF_INET, kind) as probe:
+        try:
+            probe.bind(("127.0.0.1", 0))
+        except OSError as exc:
+            raise ConfigError("port", "127.0.0.1:0", f"a free port: {exc}") from exc
+        port: int = probe.getsockname()[1]
+        return port

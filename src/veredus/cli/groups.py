@@ -1,0 +1,33 @@
+"""Groups of sub-commands: the names of Asynq's own command line work too, and a typo gets the nearest name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from veredus.errors import ConfigError
+
+
+class Commands(click.Group):
+    """`aliases` are other names for sub-commands; they work but are not listed."""
+
+    def __init__(self, *args: Any, aliases: dict[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.aliases = aliases or {}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if (
+            args
+            and not ctx.resilient_parsing
+            and not args[0].startswith("-")
+            and self.get_command(ctx, args[0]) is None
+        ):
+            names = self.list_commands(ctx)
+            raise ConfigError(f"{ctx.info_name} command", args[0], f"one of {', '.join(names)}", known=names)
+        return super().resolve_command(ctx, args)

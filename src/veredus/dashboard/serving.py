@@ -1,0 +1,84 @@
+"""`veredus dash`: the dashboard on a port of its own, on this machine only unless told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from types import FrameType
+
+import uvicorn
+
+from veredus.dashboard.site import Dashboard
+from veredus.errors import ConfigError
+
+
+class Serving:
+    """Bound when made, so that the address is known (and free) before anything is said about it."""
+
+    def __init__(self, dashboard: Dashboard, host: str, port: int) -> None:
+        self.dashboard = dashboard
+        self._socket = _bind(host, port)
+        self.host, self.port = host, int(self._socket.getsockname()[1])
+        config = uvicorn.Config(
+            dashboard,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            timeout_graceful_shutdown=2,
+        )
+        self._server = _Server(config)
+        self._server.dashboard = dashboard
+
+    @property
+    def address(self) -> str:
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
+
+    @property
+    def login_address(self) -> str:
+        """What stands behind # never leaves the browser."""
+        return f"{self.address}#token={self.dashboard.config.token}"
+
+    def run(self) -> None:
+        """Until SIGINT or SIGTERM."""
+        asyncio.run(self.serve())
+
+    async def serve(self) -> None:
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        self._server.handle_exit(0, None)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Server(uvicorn.Server):
+    """Streams never end by themselves: they are ended when the server is told to stop."""
+
+    dashboard: Dashboard
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.dashboard.stop_streams()
+        super().handle_exit(sig, frame)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(128)  # whoever is quick with the printed address waits a moment, and is not turned away
+    except (OSError, OverflowError) as exc:
+        bound.close()
+        reason = exc.strerror if isinstance(exc, OSError) else exc
+        raise ConfigError("listen", f"{host}:{port}", f"an address that is free: {reason}") from exc
+    return bound

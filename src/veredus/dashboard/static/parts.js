@@ -1,0 +1,107 @@
+// The pieces that all pages are made of.
+
+import { h, icon } from './dom.js';
+import { ago, clock, number } from './format.js';
+
+export const badge = (state) => h('span', { class: `badge is-${state}` }, state);
+
+export function button(text, { icon: name, kind = '', onclick, disabled, title, label } = {}) {
+  return h('button', { type: 'button', class: `button ${kind}`, onclick, disabled, title, 'aria-label': label },
+    name && icon(name), text && h('span', {}, text));
+}
+
+/** An instant: how long ago, with the exact one to be seen on hovering and by screen readers. */
+export function when(instant) {
+  return instant ? h('time', { datetime: instant, title: clock(instant) }, ago(instant)) : h('span', { class: 'dim' }, '–');
+}
+
+export function command(text) {
+  const copy = async (event) => {
+    const own = event.currentTarget;
+    try {
+      await navigator.clipboard.writeText(text);
+      own.setAttribute('data-copied', '');
+      setTimeout(() => own.removeAttribute('data-copied'), 1200);
+      toast('Copied');
+    } catch {
+      toast('Select the command and copy it by hand: the browser does not allow it here');
+    }
+  };
+  return h('div', { class: 'command' }, h('code', {}, text),
+    h('button', { type: 'button', class: 'button quiet-button', onclick: copy, 'aria-label': `Copy: ${text}` }, icon('copy')));
+}
+
+/** What a newcomer sees where nothing is yet: why, and what to do next. */
+export function empty(title, text, ...commands) {
+  return h('div', { class: 'empty' }, h('h3', {}, title), text && h('p', {}, text), commands.map((one) => command(one)));
+}
+
+export function failure(error) {
+  return h('div', { class: 'empty failure', role: 'alert' }, h('h3', {}, 'That did not work'), h('p', {}, error.message));
+}
+
+export const loading = () => h('div', { class: 'loading', role: 'status' }, h('span', { class: 'sr' }, 'Loading'));
+
+export function card(title, ...children) {
+  const head = typeof title === 'string' ? h('h2', {}, title) : title;
+  return h('section', { class: 'card' }, head && h('header', { class: 'card-head' }, head), children);
+}
+
+/** columns: {title, cell(row), number?, wide?, hidden?}; `open(row)` gives the address of a row. */
+export function table({ label, columns, rows, key, open, select }) {
+  const shown = columns.filter((column) => !column.hidden);
+  const head = h('tr', {},
+    select && h('th', { class: 'pick', scope: 'col' }, pick('Select all on this page', select.all(), select.toggleAll)),
+    shown.map((column) => h('th', { scope: 'col', class: column.number ? 'number' : '' },
+      column.title || h('span', { class: 'sr' }, column.says ?? 'Actions'))));
+  const body = rows.map((row) => {
+    const name = key(row);
+    return h('tr', { key: name, class: select?.has(name) ? 'picked' : '', 'data-row': name, 'data-open': open?.(row) },
+      select && h('td', { class: 'pick' }, pick(`Select ${name}`, select.has(name), () => select.toggle(name))),
+      shown.map((column) => h('td', { class: [column.number && 'number', column.wide && 'wide', !column.title && 'acts'].filter(Boolean).join(' '), 'data-label': column.title },
+        column.cell(row))));
+  });
+  return h('div', { class: 'table-box' }, h('table', { 'aria-label': label }, h('thead', {}, head), h('tbody', {}, body)));
+}
+
+function pick(label, checked, onchange) {
+  return h('input', { type: 'checkbox', 'aria-label': label, checked: checked === true, indeterminate: checked === 'some', onchange });
+}
+
+export function facts(pairs) {
+  return h('dl', { class: 'facts' }, pairs.filter(Boolean).map(([name, value]) =>
+    h('div', {}, h('dt', {}, name), h('dd', {}, value === '' || value === null || value === undefined ? '–' : value))));
+}
+
+export function stat(name, value, { note, kind = '', chart, href } = {}) {
+  return h(href ? 'a' : 'div', { class: `stat ${kind}`, href }, h('div', { class: 'stat-name' }, name),
+    h('div', { class: 'stat-value' }, typeof value === 'number' ? number(value) : value),
+    note && h('div', { class: 'stat-note' }, note), chart);
+}
+
+export function head(title, { above, badges, actions, note } = {}) {
+  return h('div', { class: 'page-head' },
+    h('div', {}, above && h('p', { class: 'above' }, above), h('h1', { tabindex: '-1' }, title, badges), note && h('p', { class: 'note' }, note)),
+    actions && h('div', { class: 'actions' }, actions));
+}
+
+export function segmented(label, options, current, choose) {
+  return h('div', { class: 'segmented', role: 'group', 'aria-label': label }, options.map(([value, text]) =>
+    h('button', { type: 'button', 'aria-pressed': String(value === current), onclick: () => choose(value) }, text)));
+}
+
+export function block(text, label) {
+  return h('pre', { class: 'block', tabindex: '0', 'aria-label': label }, h('code', {}, text));
+}
+
+let tray = null;
+
+export function toast(text, kind = '') {
+  if (!tray?.isConnected) {
+    tray = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' });
+    document.body.append(tray);
+  }
+  const one = h('div', { class: `toast ${kind}` }, text);
+  tray.append(one);
+  setTimeout(() => one.remove(), kind === 'bad' ? 8000 : 3500);
+}

@@ -1,0 +1,1 @@
+"""The gateway: clients' connections, their numbered logs, their requests as tasks."""

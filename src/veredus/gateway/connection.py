@@ -1,0 +1,179 @@
+"""One client's connection: its transport, its link and who it is; what arrives is passed to whoever is in charge."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from veredus.gateway.auth import Identity
+from veredus.gateway.limits import Bucket
+from veredus.link.events import Acked, Ended, ServerEvent, SlowConsumer
+from veredus.link.server import ServerLink
+from veredus.link.transports.base import HIGH_WATER, Transport
+from veredus.model.frames import Auth, Bye, Cancel, CloseCode, Hello, Join, Leave, Request
+
+if TYPE_CHECKING:
+    from veredus.gateway.delivery import Delivery
+
+logger = logging.getLogger("veredus.gateway")
+
+
+class Desk(Protocol):
+    """Who decides about frames that concern more than this connection."""
+
+    delivery: Delivery
+
+    def monotonic(self) -> float: ...
+
+    def open_link(self, transport: Transport, now: float) -> ServerLink: ...
+
+    def admitted(self, connection: Connection) -> str:
+        """Empty if this connection may stay, else why not."""
+        ...
+
+    def hello(self, connection: Connection, frame: Hello) -> None: ...
+
+    def authenticate(self, connection: Connection, token: str) -> None: ...
+
+    def request(self, connection: Connection, frame: Request) -> None: ...
+
+    def cancel(self, connection: Connection, rid: int) -> None: ...
+
+    def join(self, connection: Connection, group: str, joins: bool) -> None: ...
+
+    def bye(self, connection: Connection) -> None: ...
+
+    def left(self, connection: Connection) -> None:
+        """The connection is gone."""
+        ...
+
+
+class Connection:
+    """Called by the transport, synchronously on the loop."""
+
+    __slots__ = (
+        "acked",
+        "bucket",
+        "check_at",
+        "connected_at",
+        "desk",
+        "generation",
+        "identity",
+        "link",
+        "over",
+        "reading",
+        "sid",
+        "transport",
+        "written_ack",
+    )
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.transport: Transport
+        self.link: ServerLink
+        self.identity: Identity | None = None
+        self.bucket: Bucket | None = None
+        self.sid = ""
+        self.generation = 0
+        self.connected_at = 0.0
+        self.check_at = 0.0
+        """When its position is to be compared with the log."""
+        self.reading = False
+        """Whether a read of its log is under way."""
+        self.over = False
+        """Nothing is sent or handled any more."""
+        self.acked = 0
+        """What the client has acknowledged ..."""
+        self.written_ack = 0
+        """... and what of it Redis knows."""
+
+    # Called by the transport.
+
+    def opened(self, transport: Transport) -> None:
+        now = self.desk.monotonic()
+        self.transport = transport
+        self.link = self.desk.open_link(transport, now)
+        self.connected_at = now
+        refusal = self.desk.admitted(self)
+        if refusal:
+            self.end(CloseCode.SERVER_OVERLOADED, refusal, retry_after_ms=1000)
+
+    def received(self, transport: Transport, data: bytes) -> None:
+        if self.over:
+            return
+        if self.handle(self.link.receive(data, self.desk.monotonic())):
+            self.desk.delivery.touch(self)
+
+    def writable(self, transport: Transport) -> None:
+        if not self.over:
+            self.desk.delivery.touch(self)
+
+    def closed(self, transport: Transport, code: int, reason: str) -> None:
+        self.over = True
+        self.desk.left(self)
+
+    # Called by the gateway.
+
+    def handle(self, events: Iterable[ServerEvent]) -> bool:
+        """False if they end the connection."""
+        desk = self.desk
+        for event in events:
+            if isinstance(event, Acked):
+                desk.delivery.acked(self, event.seq, event.rid_floor)
+            elif isinstance(event, Request):
+                desk.request(self, event)
+            elif isinstance(event, Ended):
+                self._end(event)
+            elif isinstance(event, Hello):
+                desk.hello(self, event)
+            elif isinstance(event, Cancel):
+                desk.cancel(self, event.rid)
+            elif isinstance(event, Join | Leave):
+                desk.join(self, event.group, isinstance(event, Join))
+            elif isinstance(event, Auth):
+                desk.authenticate(self, event.token)
+            elif isinstance(event, SlowConsumer):
+                desk.delivery.slow(self, event.seconds)
+            elif isinstance(event, Bye):
+                desk.bye(self)
+            if self.over:
+                return False
+        return True
+
+    def flush(self) -> bool:
+        """One write with what there is to send. True if there is more for the next turn of the loop."""
+        link = self.link
+        if not link.has_output or self.transport.unsent >= HIGH_WATER:
+            return False
+        self.transport.send(link.take_output())
+        return link.has_output
+
+    def end(self, code: int, reason: str = "", *, retry_after_ms: int = 0) -> None:
+        """Close the connection, with a last word to the client."""
+        if not self.over:
+            self.handle(self.link.close(code, reason, self.desk.monotonic(), retry_after_ms=retry_after_ms))
+
+    def _end(self, ended: Ended) -> None:
+        self.over = True
+        if ended.code == CloseCode.INSUFFICIENT_STATE:
+            self.desk.delivery.counters["forks"] += 1
+        chunks = []
+        while self.link.has_output:
+            chunks += self.link.take_output()
+        if chunks:
+            self.transport.send(chunks)
+        self.transport.close(ended.code, ended.reason)
+        logger.debug("connection of session %s from %s ends: %d %s", self.sid, self.transport.peer, *ended[:2])
+
+    def statistics(self) -> dict[str, object]:
+        """The eight statistics of its queue, by their names, and where it is."""
+        identity = self.identity
+        return {
+            **self.link.get_queue_stats(),
+            "user": identity.user if identity is not None else "",
+            "transport": self.transport.kind,
+            "encoding": self.transport.encoding,
+            "peer": self.transport.peer,
+            "unsent": self.transport.unsent,
+        }

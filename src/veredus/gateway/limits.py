@@ -1,0 +1,118 @@
+"""How much is let in: rates, counts and the levels at which the gateway warns and refuses. Time is an argument."""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Refusal(NamedTuple):
+    """Why a request is not accepted; nothing was changed by it, so the same request may be sent again."""
+
+    code: int
+    reason: str
+    retryable: bool
+    retry_after_ms: int = 0
+
+
+class Bucket:
+    """A token bucket: `rate` per second, at most `burst` at once."""
+
+    __slots__ = ("_burst", "_left", "_rate", "_seen")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._left, self._seen = burst, now
+
+    def take(self, now: float) -> float:
+        """0.0 if one may pass, else seconds until one may."""
+        self._left = min(self._burst, self._left + (now - self._seen) * self._rate)
+        self._seen = now
+        if self._left >= 1.0:
+            self._left -= 1.0
+            return 0.0
+        return (1.0 - self._left) / self._rate
+
+
+class SlidingWindow:
+    """Events per second over the last `seconds`. Old slots leave one by one, the oldest in proportion to what is left
+    of it, so there is no instant at which the window empties as a whole. Only what was let in is counted."""
+
+    __slots__ = ("_counts", "_head", "_slot", "_total")
+
+    def __init__(self, seconds: float = 1.0, slots: int = 20) -> None:
+        self._slot = seconds / slots
+        self._counts = [0] * (slots + 1)
+        self._head = 0
+        self._total = 0
+
+    def _advance(self, now: float) -> int:
+        number = math.floor(now / self._slot)
+        size = len(self._counts)
+        for old in range(self._head + 1, min(number, self._head + size) + 1):
+            self._total -= self._counts[old % size]
+            self._counts[old % size] = 0
+        self._head = max(self._head, number)
+        return self._head
+
+    def add(self, now: float) -> None:
+        head = self._advance(now)
+        self._counts[head % len(self._counts)] += 1
+        self._total += 1
+
+    def rate(self, now: float) -> float:
+        head = self._advance(now)
+        size = len(self._counts)
+        gone = now / self._slot - head
+        in_window = self._total - self._counts[(head + 1) % size] * gone
+        return in_window / (self._slot * (size - 1))
+
+
+class Level(IntEnum):
+    NORMAL = 0
+    WARN = 1
+    REJECT = 2
+
+
+def level(value: float, limit: float, warn_share: float) -> Level:
+    if value >= limit:
+        return Level.REJECT
+    return Level.WARN if value >= limit * warn_share else Level.NORMAL
+
+
+class Overload:
+    """The three gauges of one process: connections, requests per second, unanswered requests. Heartbeats and acks pass
+    none of them."""
+
+    def __init__(self, *, connections: int, request_rate: float, upstream: int, warn_share: float) -> None:
+        self._limits = {"connections": float(connections), "requests": request_rate, "upstream": float(upstream)}
+        self._warn_share = warn_share
+        self._window = SlidingWindow()
+        self.connections = 0
+        self.upstream = 0
+        self.refused = {"connections": 0, "requests": 0, "upstream": 0, "accepts": 0, "rate": 0, "open": 0}
+
+    def levels(self, now: float) -> dict[str, Level]:
+        values = {"connections": self.connections, "requests": self._window.rate(now), "upstream": self.upstream}
+        return {name: level(values[name], limit, self._warn_share) for name, limit in self._limits.items()}
+
+    def request_rate(self, now: float) -> float:
+        return self._window.rate(now)
+
+    def admit_connection(self) -> bool:
+        if self.connections >= self._limits["connections"]:
+            self.refused["connections"] += 1
+            return False
+        return True
+
+    def admit_request(self, now: float) -> Refusal | None:
+        """None if it may pass; then it counts."""
+        if self._window.rate(now) >= self._limits["requests"]:
+            self.refused["requests"] += 1
+            return Refusal(503, "overloaded: too many requests", True, 500)
+        if self.upstream >= self._limits["upstream"]:
+            self.refused["upstream"] += 1
+            return Refusal(503, "overloaded: too many unanswered requests", True, 1000)
+        self._window.add(now)
+        return None

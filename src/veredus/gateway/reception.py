@@ -1,0 +1,279 @@
+"""Where clients come in: who they are, which session they get, and the welcome with the first of what they missed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import Coroutine
+from typing import Any
+
+from veredus.clock import Clock
+from veredus.errors import ConfigError, StoreError, Unauthorized
+from veredus.gateway.auth import Identity, identify
+from veredus.gateway.config import GatewayConfig
+from veredus.gateway.connection import Connection
+from veredus.gateway.delivery import Delivery
+from veredus.gateway.limits import Bucket
+from veredus.model.delivery import Cursor, Quota
+from veredus.model.frames import CloseCode, ErrorCode, Hello, OpenRequest, Resume, Welcome
+from veredus.store.sessions import Attached, Sessions
+from veredus.wire.payload import encode_value
+from veredus.wire.session_keys import new_sid
+
+logger = logging.getLogger("veredus.gateway")
+
+TRIES = 100
+AUTH_TIMEOUT = 10.0
+"""Seconds that an authenticator may take."""
+
+
+class Reception:
+    """Hello, new tokens, groups and farewell. What it starts is ended with it."""
+
+    def __init__(self, config: GatewayConfig, node: str, sessions: Sessions, delivery: Delivery, clock: Clock) -> None:
+        self._config = config
+        self._node = node
+        self._sessions = sessions
+        self._delivery = delivery
+        self._clock = clock
+        self._quota = Quota(entries=config.quota_entries, bytes=config.quota_bytes, policy=config.policy)
+        self._running: set[asyncio.Task[None]] = set()
+
+    def hello(self, connection: Connection, frame: Hello) -> None:
+        self._start(self._hello(connection, frame))
+
+    def authenticate(self, connection: Connection, token: str) -> None:
+        self._start(self._renew(connection, token))
+
+    def join(self, connection: Connection, group: str, joins: bool) -> None:
+        self._start(self._join(connection, group, joins))
+
+    def bye(self, connection: Connection) -> None:
+        connection.generation = 0  # it ends, so it is not detached
+        self._start(self._bye(connection.sid))
+
+    # Coming.
+
+    async def _hello(self, connection: Connection, hello: Hello) -> None:
+        identity = await self._identify(connection, hello.token)
+        if identity is None or connection.over:
+            return
+        secret = secrets.token_urlsafe(24)
+        try:
+            if hello.resume is not None:
+                welcomed = await self._resume(connection, identity, hello, hello.resume, secret)
+            else:
+                welcomed = await self._begin(connection, identity, secret, "new", "")
+        except StoreError as exc:
+            logger.debug("a client cannot be attached: %s", exc)
+            connection.end(CloseCode.BACKEND_UNAVAILABLE, "the store cannot be reached", retry_after_ms=1000)
+            return
+        except ConfigError as exc:
+            connection.end(CloseCode.UNAUTHORIZED, str(exc))
+            return
+        if welcomed:
+            self._still_here(connection)
+
+    def _still_here(self, connection: Connection) -> None:
+        """Gone while it was being attached, it left before it had a session."""
+        if connection.over:
+            self._delivery.left(connection)
+
+    async def _resume(
+        self, connection: Connection, identity: Identity, hello: Hello, resume: Resume, secret: str
+    ) -> bool:
+        try:
+            attached = await self._sessions.attach(
+                resume.sid,
+                user=identity.user,
+                secret_hash=hashed(resume.secret),
+                next_secret_hash=hashed(secret),
+                cursor=resume.cursor,
+                node=self._node,
+                connection=_connection_id(),
+                rid_floor=hello.rid_floor,
+            )
+        except ConfigError:  # what was shown is no session id
+            attached = Attached("unknown", "unknown")
+        if attached.result == "forbidden":
+            connection.end(CloseCode.UNAUTHORIZED, "this session belongs to somebody else, or the secret is wrong")
+            return False
+        if attached.result == "unknown":
+            return await self._begin(connection, identity, secret, "reset", attached.reason or "unknown")
+        connection.sid, connection.generation = resume.sid, attached.generation
+        if connection.over:
+            return True
+        self._admit(connection, identity, attached.base.seq)
+        welcome = self._welcome(resume.sid, secret, attached.result, attached.reason, attached.base, attached.top)
+        # An open one was recorded, but perhaps its gateway died before it was enqueued: unlisted, it is sent again.
+        open_requests = tuple(OpenRequest(rid, state) for rid, state in attached.open_requests if state == "done")
+        now = self._clock.monotonic()
+        connection.link.welcome(
+            welcome._replace(open=open_requests),
+            attached.entries,
+            now,
+            gap=attached.gap,
+            wall_ms=round(self._clock.time() * 1000),
+        )
+        self._open(connection, identity, now)
+        return True
+
+    async def _begin(self, connection: Connection, identity: Identity, secret: str, result: str, reason: str) -> bool:
+        created = await self._sessions.create(
+            identity.user,
+            node=self._node,
+            connection=_connection_id(),
+            secret_hash=hashed(secret),
+            quota=self._quota,
+            ttl_ms=round(self._config.session_ttl * 1000),
+            groups=identity.groups,
+            max_sessions=self._config.sessions_per_user,
+            sid=new_sid(identity.user),
+        )
+        connection.sid, connection.generation = created.sid, created.generation
+        if connection.over:
+            return True
+        self._admit(connection, identity, 0)
+        cursor = Cursor(created.epoch, 0, 0)
+        welcome = self._welcome(created.sid, secret, result, reason, cursor, created.top)
+        now = self._clock.monotonic()
+        connection.link.welcome(welcome, (), now, wall_ms=round(self._clock.time() * 1000))
+        self._open(connection, identity, now)
+        return True
+
+    def _admit(self, connection: Connection, identity: Identity, acked: int) -> None:
+        limits, config = identity.limits, self._config
+        connection.identity = identity
+        connection.bucket = Bucket(
+            limits.get("request_rate", config.request_rate),
+            limits.get("request_burst", config.request_burst),
+            self._clock.monotonic(),
+        )
+        connection.acked = connection.written_ack = acked
+
+    def _open(self, connection: Connection, identity: Identity, now: float) -> None:
+        """The welcome and the first of what was missed leave in one write."""
+        self._expiry(connection, identity, now)
+        self._delivery.attach(connection)
+        self._delivery.touch(connection)
+
+    def _welcome(self, sid: str, secret: str, result: str, reason: str, cursor: Cursor, top: int) -> Welcome:
+        """Heartbeat and limits are the link's to say."""
+        return Welcome(
+            sid=sid,
+            secret=secret,
+            result=result,
+            reason=reason,
+            cursor=cursor,
+            top=top,
+            node=self._node,
+            session_ttl_ms=round(self._config.session_ttl * 1000),
+        )
+
+    # Staying.
+
+    async def _identify(self, connection: Connection, token: str) -> Identity | None:
+        try:
+            async with asyncio.timeout(AUTH_TIMEOUT):
+                return await identify(self._config.authenticate, token, self._clock.time())
+        except Unauthorized as exc:
+            connection.end(CloseCode.UNAUTHORIZED, str(exc)[:100])
+        except TimeoutError:
+            connection.end(CloseCode.BACKEND_UNAVAILABLE, "the authenticator takes too long", retry_after_ms=1000)
+        except ConfigError as exc:
+            connection.end(CloseCode.UNAUTHORIZED, str(exc)[:100])
+        return None
+
+    async def _renew(self, connection: Connection, token: str) -> None:
+        """A new token before the old one expires: for the same user, or the connection ends."""
+        known = connection.identity
+        identity = await self._identify(connection, token)
+        if identity is None or connection.over or known is None:
+            return
+        if identity.user != known.user:
+            connection.end(CloseCode.UNAUTHORIZED, "this token is somebody else's")
+            return
+        connection.identity = identity
+        self._expiry(connection, identity, self._clock.monotonic())
+
+    def _expiry(self, connection: Connection, identity: Identity, now: float) -> None:
+        left = None if identity.expires_at is None else identity.expires_at - self._clock.time()
+        connection.link.token_expires(None if left is None else now + left)
+
+    async def _join(self, connection: Connection, group: str, joins: bool) -> None:
+        """Joined only if the hook says so; leaving needs no leave. The answer is an unnumbered message."""
+        refusal = ""
+        try:
+            if not joins:
+                await self._sessions.leave(connection.sid, group)
+            elif not await self._may_join(connection, group):
+                refusal = "not allowed"
+            elif not await self._sessions.join(connection.sid, group):
+                refusal = "the session has ended"
+        except ConfigError as exc:
+            refusal = str(exc)
+        except StoreError:
+            refusal = "the store cannot be reached"
+        if connection.over:
+            return
+        code = ErrorCode.FORBIDDEN if refusal else 0
+        answer = {"group": group, "joined": joins and not refusal, "code": int(code), "error": refusal}
+        await self._tell(connection, "veredus.group", answer)
+
+    async def _tell(self, connection: Connection, kind: str, answer: dict[str, Any]) -> None:
+        """An unnumbered message is dropped while others wait to leave: this one tries again for a while."""
+        for _ in range(TRIES):
+            if connection.over:
+                return
+            told = connection.link.volatile(kind, encode_value(answer), self._clock.monotonic())
+            self._delivery.touch(connection)
+            if told:
+                return
+            await asyncio.sleep(0.02)
+
+    async def _may_join(self, connection: Connection, group: str) -> bool:
+        hook, identity = self._config.may_join, connection.identity
+        if hook is None or identity is None:
+            return False
+        try:
+            answer = hook(identity, group)
+            async with asyncio.timeout(AUTH_TIMEOUT):
+                return bool(answer if isinstance(answer, bool) else await answer)
+        except Exception as exc:
+            logger.error("may_join raised %r", exc)
+            return False
+
+    # Leaving.
+
+    async def _bye(self, sid: str) -> None:
+        try:
+            await self._sessions.close(sid, "closed")
+        except StoreError as exc:
+            logger.debug("session %s will end by itself: %s", sid, exc)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("reception failed", exc_info=task.exception())
+
+    async def close(self) -> None:
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=1.0)
+
+
+def hashed(secret: str) -> str:
+    """What Redis keeps of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _connection_id() -> str:
+    return secrets.token_hex(6)

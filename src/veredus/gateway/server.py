@@ -1,0 +1,454 @@
+"""Gateway: puts the parts together, opens the ports, and closes them without losing anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import random
+import secrets
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from veredus.client.client import Client
+from veredus.clock import ServerClock
+from veredus.errors import GatewayError, StoreError
+from veredus.gateway.config import Endpoint, GatewayConfig
+from veredus.gateway.connection import Connection
+from veredus.gateway.delivery import Delivery
+from veredus.gateway.handlers import Handlers
+from veredus.gateway.health import Signs, not_ready, problems
+from veredus.gateway.limits import Bucket, Level, Overload
+from veredus.gateway.reception import Reception
+from veredus.gateway.routing import Router
+from veredus.link.config import LinkConfig
+from veredus.link.server import ServerLink
+from veredus.link.transports.base import Listener, Transport
+from veredus.model.frames import CloseCode, Hello, Request
+from veredus.store.hints import Hints
+from veredus.store.store import Store
+from veredus.worker.complaints import Complaints
+from veredus.worker.mux import Mux
+from veredus.worker.requests import Requests
+
+if TYPE_CHECKING:
+    from veredus.gateway.http import HttpServer
+
+logger = logging.getLogger("veredus.gateway")
+
+BEAT = 4.0
+SWEEP = 2.0
+TICK = 0.1
+STRAYS_EVERY = 15
+"""Beats between two looks for sessions that are attached here by mistake."""
+
+
+class Gateway:
+    """Serves clients. `run()` blocks and handles signals; `async with gateway:` runs it inside your own loop."""
+
+    delivery: Delivery
+
+    def __init__(self, app: Any, config: GatewayConfig, *, index: int = 0) -> None:
+        self.app = app
+        self.config = config
+        self.index = index
+        """Which of several processes this is: its ports of QUIC and HTTP are shifted by it."""
+        self.node = f"{socket.gethostname()[:40] or 'host'}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.ws_address: Endpoint | None = None
+        self.quic_address: Endpoint | None = None
+        self.http_address: Endpoint | None = None
+        """Where it really listens, once started."""
+        self.draining = False
+        self._started = False
+        self._stopped: asyncio.Event | None = None
+        self._listeners: list[Listener] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._http: HttpServer | None = None
+
+    def run(self) -> int:
+        """Serve until stopped by a signal; returns the exit code."""
+        from veredus.gateway.processes import run_gateway, run_several
+
+        return run_several(self) if self.config.processes > 1 else run_gateway(self)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop(drain=0.0)
+
+    # Starting.
+
+    async def start(self) -> None:
+        """Connect and listen. Raises StoreError when Redis cannot be reached."""
+        if self._started:
+            raise GatewayError("this gateway was started before; make a new one")
+        self._started = True
+        self._stopped = asyncio.Event()
+        self._clock = ServerClock()
+        redis = self.app.open_redis(f"veredus-gateway-{self.node[-8:]}")
+        self._store = Store(redis, patience=3.0)
+        try:
+            await self._measure_clock()
+            self._lifespan = contextlib.AsyncExitStack()
+            if self.app.lifespan is not None and any(rule.where == "gateway" for rule in self.app.actions.values()):
+                self.app.state = await self._lifespan.enter_async_context(self.app.lifespan(self.app))
+            self._compose()
+            self._listening_since = self._clock.monotonic()
+            self._tasks.append(asyncio.create_task(self._hints.run()))
+            await self._hints.subscribed()
+            await self._beat()
+            await self._listen()
+            await self._beat()  # with the addresses
+        except BaseException:
+            await self._abandon()
+            raise
+        for role in (self._tick_for_ever, self._beat_for_ever, self._sweep_for_ever):
+            self._tasks.append(asyncio.create_task(role()))
+        logger.info(
+            "gateway %s serves %s on %s",
+            self.node,
+            ", ".join(
+                f"{name} {address}"
+                for name, address in (("ws", self.ws_address), ("quic", self.quic_address), ("http", self.http_address))
+                if address is not None
+            ),
+            redis.where(),
+        )
+
+    def _compose(self) -> None:
+        config, store, clock = self.config, self._store, self._clock
+        now = clock.monotonic()
+        self._complaints = Complaints()
+        self.overload = Overload(
+            connections=config.max_connections,
+            request_rate=config.max_request_rate,
+            upstream=config.max_upstream,
+            warn_share=config.warn_share,
+        )
+        self._accepts = {
+            "websocket": Bucket(config.accept_rate, max(config.accept_rate, 1.0), now),
+            "quic": Bucket(config.quic_accept_rate, max(config.quic_accept_rate, 1.0), now),
+        }
+        requests = Requests(store.outbox, clock)
+        mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
+        self._handlers = Handlers(mux, requests, clock, config.handlers)
+        client = Client(store, max_payload=self.app.max_payload, clock=clock)
+        self.router = Router(
+            config, self.app.actions, self.app.tasks, store, client, requests, self._handlers, self.overload, clock
+        )
+        shortest = min(config.heartbeat, config.pong, config.hello_timeout, config.cleanup_interval, 5.0)
+        self.delivery = Delivery(
+            store.outbox,
+            store.sessions,
+            clock,
+            self._complaints,
+            node=self.node,
+            position_check=config.position_check,
+            tick=max(shortest / 2, TICK),
+            answered=self.router.answered,
+        )
+        self.router.delivery = self.delivery
+        self._reception = Reception(config, self.node, store.sessions, self.delivery, clock)
+        self._hints = Hints(
+            store.redis, self.node, self.delivery.hinted, self.delivery.look_at_all, probe_every=config.probe
+        )
+        self._link_config = LinkConfig(
+            window_messages=config.window_messages,
+            window_bytes=config.window_bytes,
+            heartbeat=config.heartbeat,
+            pong=config.pong,
+            hello_timeout=config.hello_timeout,
+            message_timeout=config.message_timeout,
+            max_retries=config.max_retries,
+            cleanup_interval=config.cleanup_interval,
+            max_queue_size=config.max_queue_size,
+            max_frame=config.max_frame,
+            max_open_requests=config.open_requests,
+        )
+        self._beat_at = self._deaf_since = self._ticked_at = now
+        self._late_by = 0.0
+
+    async def _listen(self) -> None:
+        config = self.config
+        tls = None
+        if config.certificate:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(config.certificate, config.key)
+        if config.ws is not None:
+            from veredus.link.transports.websocket import listen_websocket
+
+            ws = await listen_websocket(
+                config.ws.host,
+                config.ws.port,
+                self._connection,
+                tls=tls,
+                path=config.path,
+                origins=config.origins or None,
+                reuse_port=config.processes > 1,
+                accept=lambda address: self._gate("websocket"),
+            )
+            self._listeners.append(ws)
+            self.ws_address = Endpoint(*ws.address)
+        if config.quic is not None:
+            from veredus.link.transports.quic import listen_quic
+
+            place = config.quic.shifted(self.index)
+            quic = await listen_quic(
+                place.host,
+                place.port,
+                self._connection,
+                certificate=config.certificate or None,
+                key=config.key or None,
+                idle_timeout=2 * (config.heartbeat + config.pong),
+                accept=lambda address: self._gate("quic"),
+            )
+            self._listeners.append(quic)
+            self.quic_address = Endpoint(*quic.address)
+        if config.http is not None:
+            from veredus.gateway.http import HttpServer
+
+            self._http = HttpServer(self, config.http.shifted(self.index))
+            self.http_address = await self._http.start()
+
+    def _connection(self) -> Connection:
+        return Connection(self)
+
+    def _gate(self, kind: str) -> bool:
+        """Asked before anything expensive is done for a new connection."""
+        if self.draining or not self.overload.admit_connection():
+            return False
+        if self._accepts[kind].take(self._clock.monotonic()) > 0:
+            self.overload.refused["accepts"] += 1
+            return False
+        return True
+
+    # What connections ask for.
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def open_link(self, transport: Transport, now: float) -> ServerLink:
+        return ServerLink(
+            transport.encoding,
+            self._link_config,
+            now,
+            jitter=random.uniform(-0.1, 0.1),
+            whole_messages=transport.kind == "websocket",
+        )
+
+    def admitted(self, connection: Connection) -> str:
+        self.overload.connections += 1
+        self.delivery.opened(connection)
+        if self.overload.connections > self.config.max_connections:
+            self.overload.refused["connections"] += 1
+            return "too many connections"
+        return ""
+
+    def left(self, connection: Connection) -> None:
+        self.overload.connections -= 1
+        self.delivery.left(connection)
+
+    def hello(self, connection: Connection, frame: Hello) -> None:
+        self._reception.hello(connection, frame)
+
+    def authenticate(self, connection: Connection, token: str) -> None:
+        self._reception.authenticate(connection, token)
+
+    def request(self, connection: Connection, frame: Request) -> None:
+        self.router.request(connection, frame)
+
+    def cancel(self, connection: Connection, rid: int) -> None:
+        self.router.cancel(connection, rid)
+
+    def join(self, connection: Connection, group: str, joins: bool) -> None:
+        self._reception.join(connection, group, joins)
+
+    def bye(self, connection: Connection) -> None:
+        self._reception.bye(connection)
+
+    # What is done again and again.
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            before = self._clock.monotonic()
+            await asyncio.sleep(TICK)
+            now = self._clock.monotonic()
+            self._late_by = max(now - before - TICK, self._late_by * 0.9)
+            self._ticked_at = now
+            if self._hints.healthy:
+                self._deaf_since = now
+            try:
+                self.delivery.tick(now)
+                self.router.tick(now)
+                self._warn(now)
+            except Exception:
+                logger.exception("the clock of the gateway failed")
+
+    def _warn(self, now: float) -> None:
+        for name, found in self.overload.levels(now).items():
+            if found is not Level.NORMAL:
+                what = "at the limit, more are refused" if found is Level.REJECT else "near the limit"
+                self._complaints.say(("overload", name), f"overload: {name} {what}")
+
+    async def _beat_for_ever(self) -> None:
+        for number in itertools.count(1):
+            await asyncio.sleep(BEAT * random.uniform(0.9, 1.1))
+            await self._guarded("beat", self._beat)
+            if number % STRAYS_EVERY == 0:
+                await self._guarded("release of strays", self._release_strays)
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP * random.uniform(0.7, 1.3))
+            await self._guarded("sweep", self._sweep)
+
+    async def _guarded(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except StoreError as exc:
+            self._complaints.error(("gateway", name), f"the gateway's {name} failed", exc)
+        except Exception:
+            logger.exception("the gateway's %s failed", name)
+        else:
+            self._complaints.recovered(("gateway", name))
+
+    async def _beat(self) -> None:
+        if not await self._store.nodes.beat(self.node, self.figures()) and self.delivery.attached:
+            logger.warning("this node was silent for so long that others may have taken it for dead")
+            self.delivery.look_at_all()
+        self._beat_at = self._clock.monotonic()
+        await self._measure_clock()
+
+    async def _release_strays(self) -> None:
+        """Sessions that Redis has as attached here, though the answer to their attach was lost."""
+        await self._store.sessions.release_strays(self.node, owned=self.delivery.attached)
+
+    async def _measure_clock(self) -> None:
+        before = self._clock.time() - self._clock.offset
+        server = await self._store.server_time_ms() / 1000
+        self._clock.observe(server, before, self._clock.time() - self._clock.offset)
+
+    async def _sweep(self) -> None:
+        """Sessions that ended, nodes that died, requests that nobody answered: any gateway may see to it."""
+        swept = await self._store.sessions.sweep()
+        for sid, rid in swept.due:
+            await self.router.expire(sid, rid)
+
+    # Looking.
+
+    def signs(self) -> Signs:
+        now = self._clock.monotonic()
+        stuck = self.delivery.stuck_since
+        return Signs(
+            hints_arrive=self._hints.healthy,
+            hints_missing_for=now - self._deaf_since,
+            log_unreadable_for=0.0 if stuck is None else now - stuck,
+            beat_age=now - self._beat_at,
+            loop_late_by=max(self._late_by, now - self._ticked_at - TICK),
+            draining=self.draining,
+            listening=bool(self._listeners),
+        )
+
+    def problems(self) -> list[str]:
+        """Why clients do not get what they should; empty if they do."""
+        return problems(self.signs())
+
+    def not_ready(self) -> list[str]:
+        return not_ready(self.signs())
+
+    def figures(self) -> dict[str, Any]:
+        """What the others and the tools see of this node."""
+        now = self._clock.monotonic()
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "ws": str(self.ws_address or ""),
+            "quic": str(self.quic_address or ""),
+            "http": str(self.http_address or ""),
+            "connections": self.overload.connections,
+            "sessions": len(self.delivery.attached),
+            "requests_per_second": round(self.overload.request_rate(now), 1),
+            "open_requests": len(self.router.open),
+            "refused": dict(self.overload.refused),
+            "delivery": dict(self.delivery.counters),
+            "requests": dict(self.router.counters),
+            "draining": self.draining,
+        }
+
+    def sessions(self) -> list[dict[str, object]]:
+        """The sessions attached here, each with the eight statistics of its queue."""
+        return [connection.statistics() | {"node": self.node} for connection in self.delivery.attached.values()]
+
+    # Stopping.
+
+    def request_stop(self) -> None:
+        assert self._stopped is not None
+        self._stopped.set()
+
+    async def wait(self) -> None:
+        """Until a stop is requested."""
+        assert self._stopped is not None
+        await self._stopped.wait()
+
+    async def stop(self, *, drain: float | None = None) -> None:
+        """Accept nobody any more, send the clients elsewhere one after the other, answer what runs here."""
+        if not self._started or self._stopped is None:
+            return
+        self._stopped.set()
+        self.draining = True
+        for listener in self._listeners:
+            await listener.close()
+        self._listeners.clear()
+        await self._drain(self.config.drain if drain is None else drain)
+        await self.router.close(1.0)
+        await self._reception.close()
+        await self.delivery.close()
+        await self._abandon()
+
+    async def _drain(self, seconds: float) -> None:
+        """Each client learns of it at once and is closed at a time of its own, so that not all come together."""
+        now = self._clock.monotonic()
+        waiting = list(self.delivery.connections)
+        random.shuffle(waiting)
+        for connection in waiting:
+            if not connection.over:
+                connection.link.go_away(round(seconds * 1000), "drain", now)
+                self.delivery.touch(connection)
+        if waiting:
+            logger.info("draining: %d connections are moved over %g s", len(waiting), seconds)
+        for position, connection in enumerate(waiting):
+            at = now + seconds * (position + 1) / len(waiting)
+            if not connection.over:
+                await asyncio.sleep(max(0.0, at - self._clock.monotonic()))
+            connection.end(CloseCode.GOING_AWAY, "this gateway stops", retry_after_ms=random.randrange(500))
+        for _ in range(100):  # until the last words are out
+            if not self.delivery.connections:
+                break
+            await asyncio.sleep(0.02)
+        for connection in list(self.delivery.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _abandon(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)
+        for listener in self._listeners:
+            await listener.close()
+        self._listeners.clear()
+        if self._http is not None:
+            await self._http.stop()
+        if hasattr(self, "_handlers"):
+            self._handlers.close()
+            with contextlib.suppress(StoreError):
+                await self._store.nodes.leave(self.node)
+        if hasattr(self, "_lifespan"):
+            await self._lifespan.aclose()
+        await self._store.close()

@@ -1,0 +1,1 @@
+"""Both ends of a connection between gateway and client: rules without I/O, and the transports that carry them."""

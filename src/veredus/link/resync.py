@@ -1,0 +1,102 @@
+"""What is taken up again after a reconnect: is the log still the one we know, and which requests to send once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from veredus.model.frames import CloseCode, FrameError, OpenRequest, Request
+
+
+def check_read(
+    epoch: str,
+    last_sent: int,
+    last_ts: int,
+    *,
+    log_epoch: str,
+    floor: int,
+    policy_floor: int,
+    top: int,
+    last_ts_in_log: int,
+    next_ts: int,
+) -> tuple[int, int] | None:
+    """Compare what a link has sent with what the log says now. Returns the range that policy dropped, if any.
+
+    Raises FrameError(INSUFFICIENT_STATE) if this is not the log that the link was following: a failover has lost its
+    tail, or entries are gone that no policy dropped. The client resumes and the attach decides what it lost. The times
+    are those of the last entry that was sent, and what the log has under its number and the next (0: not known).
+    """
+    if log_epoch != epoch:
+        raise _unknown(f"epoch {log_epoch!r}, not {epoch!r}")
+    if top < last_sent:
+        raise _unknown(f"the log ends at {top}, but {last_sent} was sent")
+    if floor > last_sent:
+        if floor > policy_floor:
+            raise _unknown(f"{last_sent + 1} to {floor} are gone")
+        return last_sent + 1, floor
+    if last_ts and last_ts_in_log and last_ts != last_ts_in_log:
+        raise _unknown(f"{last_sent} is another message now")
+    if next_ts and next_ts <= last_ts:
+        raise _unknown(f"{last_sent + 1} is older than what was sent before it")
+    return None
+
+
+def _unknown(reason: str) -> FrameError:
+    return FrameError(reason, CloseCode.INSUFFICIENT_STATE)
+
+
+class OpenRequests:
+    """The client's requests without an answer, kept over connections."""
+
+    __slots__ = ("_next", "_sent", "_unanswered")
+
+    def __init__(self, next_rid: int = 1) -> None:
+        self._next = next_rid
+        self._unanswered: dict[int, Request] = {}
+        self._sent: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._unanswered)
+
+    def __contains__(self, rid: int) -> bool:
+        return rid in self._unanswered
+
+    def __getitem__(self, rid: int) -> Request:
+        return self._unanswered[rid]
+
+    @property
+    def next_rid(self) -> int:
+        return self._next
+
+    @property
+    def floor(self) -> int:
+        """Every request up to this number has been answered."""
+        for rid in self._unanswered:  # in ascending order: numbers are given in turn
+            return rid - 1
+        return self._next - 1
+
+    def new(
+        self, action: str, body: bytes, *, deadline_ms: int, no_reply: bool, serial: bool, encoding: str
+    ) -> Request:
+        request = Request(self._next, action, body, deadline_ms, no_reply, serial, encoding)
+        self._unanswered[self._next] = request
+        self._next += 1
+        return request
+
+    def sent(self, rid: int) -> None:
+        self._sent.add(rid)
+
+    def answered(self, rid: int) -> bool:
+        """Strike out a request; False if it was not open."""
+        self._sent.discard(rid)
+        return self._unanswered.pop(rid, None) is not None
+
+    def to_send(self, known: Iterable[OpenRequest] = ()) -> list[Request]:
+        """What to send after a welcome: all without an answer that the server does not know."""
+        there = {request.rid for request in known}
+        return [request for rid, request in self._unanswered.items() if rid not in there]
+
+    def abandon_sent(self) -> list[Request]:
+        """The session is gone: give up what was sent, because whether it was done cannot be known any more."""
+        lost = [self._unanswered.pop(rid) for rid in sorted(self._sent)]
+        self._sent.clear()
+        return lost

@@ -1,0 +1,474 @@
+"""The gateway's end of a connection, without I/O: window, heartbeat, slow readers, and what the client may say when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from veredus.link.config import LinkConfig
+from veredus.link.events import Acked, Ended, Entry, ServerEvent, SlowConsumer, Wanted
+from veredus.link.ordered_queue import OrderedMessage, OrderedMessageQueue, QueueStats
+from veredus.link.output import Output
+from veredus.link.resync import check_read
+from veredus.model.frames import (
+    VERSION,
+    Accept,
+    Ack,
+    Auth,
+    Bye,
+    Cancel,
+    Close,
+    CloseCode,
+    ErrorCode,
+    Frame,
+    FrameError,
+    Gap,
+    GoAway,
+    Hello,
+    Join,
+    Kind,
+    Leave,
+    Limits,
+    Message,
+    Ping,
+    Pong,
+    Reject,
+    Request,
+    Volatile,
+    Welcome,
+)
+from veredus.wire.frames import codec, encode_tail
+
+NEW, ASKED, OPEN, CLOSED = "new", "asked", "open", "closed"
+_EXPIRED = encode_tail(Message(kind=Kind.TOMBSTONE))
+_PASSED_ON = (Request, Cancel, Join, Leave, Auth)
+_RETRYABLE = {int(code): code.retryable for code in ErrorCode}
+
+
+class ServerLink:
+    """One connection of one session. Time is given in seconds of any steady clock.
+
+    States: `new` waits for HELLO, `asked` for the owner's `welcome`, `open`, `closed`. After every call: handle the
+    events, send what `take_output` gives, and see that `tick` is called at `deadline()`.
+    """
+
+    def __init__(
+        self, encoding: str, config: LinkConfig, now: float, *, jitter: float = 0.0, whole_messages: bool = False
+    ) -> None:
+        """`encoding` as the transport says; `whole_messages` for WebSocket, where no frame may be cut in two;
+        `jitter` (-0.1 to 0.1) shifts this link's heartbeat, so that many do not beat at once."""
+        self.state = NEW
+        self.top = 0
+        self.duplicates = 0
+        self.rtt: float | None = None
+        self._config = config
+        self._codec = codec(encoding)
+        self._message_frame: Callable[[int, int, bytes], bytes] = self._codec.message_frame
+        self._decoder = self._codec.decoder(config.max_frame, config.max_frames)
+        self._whole_messages = whole_messages
+        self._output = Output(config.flush_messages, config.flush_bytes)
+        self._queue = self._new_queue("")
+        self._heartbeat = config.heartbeat * (1 + jitter)
+        self._hello = Hello()
+        self._epoch = ""
+        self._last_ts = 0  # of the newest that was sent
+        self._ts_at_last = 0  # of the entry with the last number; 0 behind a gap: not known
+        self._doubtful = False
+        self._asked_top = 0
+        self._window_messages = config.window_messages
+        self._window_bytes = config.window_bytes
+        self._rid_floor = 0
+        self._since = self._last_in = self._last_out = self._progress = self._cleaned = now
+        self._pinged: float | None = None
+        self._echo = 0
+        self._warned_slow = False
+        self._token_ends: float | None = None
+        self._warned_token = False
+        self._degraded = False
+
+    # ---- from the client
+
+    def receive(self, data: bytes | str, now: float) -> list[ServerEvent]:
+        """Events of what the client sent: its frames Hello, Request, Cancel, Join, Leave, Auth and Bye as they are,
+        Acked, Ended. After Ended nothing is looked at any more."""
+        if self.state == CLOSED:
+            return []
+        events: list[ServerEvent] = []
+        try:
+            frames = self._decoder.feed(data.encode() if isinstance(data, str) else data)
+            if self._whole_messages:
+                self._decoder.end_of_message()
+            for frame in frames:
+                self._take(frame, now, events)
+                if self.state == CLOSED:
+                    break
+        except FrameError as error:
+            return events + self.close(error.code, error.reason, now)
+        except UnicodeEncodeError:
+            return events + self.close(CloseCode.BAD_FRAME, "text that is no Unicode", now)
+        if frames:
+            self._last_in = now
+            self._pinged = None
+        return events
+
+    def _take(self, frame: Frame, now: float, events: list[ServerEvent]) -> None:
+        if self.state != OPEN:
+            if self.state != NEW or not isinstance(frame, Hello):
+                wanted = "hello" if self.state == NEW else "nothing before the welcome"
+                raise FrameError(f"{type(frame).__name__.lower()} came, expected was {wanted}")
+            if frame.version != VERSION:
+                raise FrameError(
+                    f"version {frame.version}, this gateway speaks {VERSION}", CloseCode.VERSION_UNSUPPORTED
+                )
+            self.state, self._hello, self._since = ASKED, frame, now
+            events.append(frame)
+        elif isinstance(frame, Ack):
+            self._ack(frame.seq, frame.rid_floor, now, events)
+        elif isinstance(frame, Pong):
+            if self._pinged is not None and frame.echo == self._echo:
+                self.rtt = now - self._pinged
+            self._ack(frame.seq, 0, now, events)
+        elif isinstance(frame, _PASSED_ON):
+            events.append(frame)
+        elif isinstance(frame, Bye):
+            events.append(frame)
+            events += self.close(CloseCode.SESSION_CLOSED, "bye", now)
+        else:
+            raise FrameError(f"{type(frame).__name__.lower()} is not for a client to send now")
+
+    def _ack(self, seq: int, rid_floor: int, now: float, events: list[ServerEvent]) -> None:
+        before = self._queue.last_acked_seq
+        self._queue.ack_messages_up_to(seq)
+        if seq > before:
+            self._progress, self._warned_slow = now, False
+        if seq > before or rid_floor > self._rid_floor:
+            self._rid_floor = max(self._rid_floor, rid_floor)
+            events.append(Acked(self._queue.last_acked_seq, self._rid_floor))
+
+    # ---- to the client
+
+    def welcome(
+        self,
+        welcome: Welcome,
+        entries: Sequence[Entry],
+        now: float,
+        *,
+        gap: tuple[int, int] | None = None,
+        wall_ms: int = 0,
+    ) -> None:
+        """Answer the hello: WELCOME, GAP if policy dropped something, and the first of the replay leave together.
+
+        `welcome.cursor` is the cursor that the log has confirmed: delivery starts behind it. Heartbeat, pong and limits
+        are filled in here.
+        """
+        if self.state != ASKED:
+            return
+        config, hello = self._config, self._hello
+        self._window_messages = min(hello.window_messages or config.window_messages, config.window_messages)
+        self._window_bytes = min(hello.window_bytes or config.window_bytes, config.window_bytes)
+        welcome = welcome._replace(
+            heartbeat_ms=int(config.heartbeat * 1000),
+            pong_ms=int(config.pong * 1000),
+            limits=Limits(self._window_messages, self._window_bytes, config.max_frame, config.max_open_requests),
+        )
+        self.state = OPEN
+        self.top = welcome.top
+        self._epoch, start, self._last_ts = welcome.cursor
+        self._ts_at_last = self._last_ts
+        self._queue = self._new_queue(welcome.sid)
+        self._queue.resync_sequence(start if gap is None else gap[0] - 1)
+        self._progress = self._cleaned = now
+        self._send(welcome, now)
+        if gap is not None:
+            self._skip(gap, self._last_ts if start == gap[1] else 0, now)
+        self.offer_entries(entries, now, wall_ms=wall_ms)
+
+    def offer_entries(self, entries: Sequence[Entry], now: float, *, wall_ms: int = 0) -> list[ServerEvent]:
+        """Entries of the log, from a hint: in any order, ahead, or a second time. An old number on a new entry is from
+        another log than the one we followed: Ended with 4007.
+
+        What is beyond the window is left out; `wanted` asks for it later. An entry that expired before `wall_ms` (Unix
+        milliseconds; 0 skips this check) becomes a tombstone.
+        """
+        if self.state != OPEN or self._doubtful:
+            for entry in entries:
+                self.note_top(entry[0])
+            return []
+        queue, frame_of = self._queue, self._message_frame
+        was_idle = not queue.pending_count
+        enqueue = queue.enqueue_message
+        for seq, ts, expiry, tail in entries:
+            if seq > self.top:
+                self.top = seq
+            ahead = seq - queue.next_expected_seq
+            if ahead < 0:
+                self.duplicates += 1
+                if ts > self._last_ts:
+                    return self.close(CloseCode.INSUFFICIENT_STATE, f"{seq} is another message now", now)
+                continue
+            held = len(queue.in_flight)
+            if ahead + held >= self._window_messages or (
+                held and queue.pending_bytes + queue.waiting_bytes + len(tail) > self._window_bytes
+            ):
+                continue
+            if expiry and 0 < expiry <= wall_ms:
+                tail = _EXPIRED
+            enqueue(seq, frame_of(seq, ts, tail), now, ts)
+        self._last_out = now
+        if was_idle:
+            self._progress = now
+        return []
+
+    def offer_read(
+        self,
+        epoch: str,
+        floor: int,
+        policy_floor: int,
+        top: int,
+        entries: Sequence[Entry],
+        now: float,
+        *,
+        floor_ts: int = 0,
+        wall_ms: int = 0,
+    ) -> list[ServerEvent]:
+        """What the log itself answered to `wanted`. A range that policy dropped becomes a GAP; a log that is not the
+        one we followed ends the connection with 4007, and the client resumes."""
+        if self.state != OPEN:
+            return []
+        last = self._queue.last_sent_seq
+        times = {floor: floor_ts, **{entry[0]: entry[1] for entry in entries if last <= entry[0] <= last + 1}}
+        try:
+            gap = check_read(
+                self._epoch,
+                last,
+                self._ts_at_last,
+                log_epoch=epoch,
+                floor=floor,
+                policy_floor=policy_floor,
+                top=top,
+                last_ts_in_log=times.get(last, 0),
+                next_ts=times.get(last + 1, 0),
+            )
+        except FrameError as error:
+            return self.close(error.code, error.reason, now)
+        # a hint may have come since the question was asked; but what was known then and is not there now, is gone
+        self.top = top if top < self._asked_top else max(self.top, top)
+        self._doubtful = False
+        entries = [entry for entry in entries if entry[0] > last]
+        if gap is not None:
+            self._skip(gap, floor_ts, now)
+        return self.offer_entries(entries, now, wall_ms=wall_ms)
+
+    def doubt(self) -> None:
+        """The store may have failed over: hints do not count until a read has shown that the log is still ours."""
+        self._doubtful = True
+
+    def note_top(self, top: int) -> None:
+        """The log is known to reach this number: a hint without bodies, a position check."""
+        self.top = max(self.top, top)
+
+    def wanted(self) -> Wanted | None:
+        """What to read from the log now: from the first missing number, as much as the window has room for; or None.
+
+        In doubt also the last one that was sent. Small reads are saved up: nothing is asked for while less than a
+        quarter of the window is free and more is missing than would fit.
+        """
+        if self.state != OPEN:
+            return None
+        self._asked_top = self.top
+        queue = self._queue
+        if self._doubtful:  # with the last one that was sent, to compare it
+            room = max(1, self._window_messages - queue.pending_count)
+            return Wanted(max(queue.last_sent_seq, 1), room, max(1024, self._window_bytes - queue.pending_bytes))
+        expected = queue.next_expected_seq
+        waiting = queue.first_waiting_seq
+        missing = (self.top if waiting is None else max(waiting - 1, expected)) - expected + 1
+        if missing <= 0 or self.top < expected:
+            return None
+        pending = queue.pending_count
+        room = self._window_messages - pending
+        room_bytes = self._window_bytes - queue.pending_bytes
+        if pending and (
+            room_bytes < self._window_bytes // 4 or room <= 0 or (room < missing and room < self._window_messages // 4)
+        ):
+            return None
+        return Wanted(expected, min(room, missing), room_bytes)
+
+    def accept(self, rid: int, now: float) -> None:
+        """Tell the client that its request is durable."""
+        if self.state == OPEN:
+            self._send(Accept(rid), now)
+
+    def reject(self, rid: int, code: int, now: float, *, retry_after_ms: int = 0, error: str = "") -> None:
+        """Refuse a request."""
+        if self.state == OPEN:
+            self._send(Reject(rid, code, _RETRYABLE.get(code, False), retry_after_ms, error[:1000]), now)
+
+    def volatile(self, type: str, body: bytes, now: float, *, encoding: str = "json", unsent: int = 0) -> bool:
+        """Send an unnumbered message, or drop it (False) if anything is waiting to leave: here or, `unsent`, below."""
+        if self.state != OPEN or unsent or len(self._output):
+            return False
+        self._send(Volatile(type, body, encoding), now)
+        return True
+
+    def go_away(self, reconnect_within_ms: int, reason: str, now: float, *, hint: str = "") -> None:
+        """Ask the client to reconnect."""
+        if self.state == OPEN:
+            self._send(GoAway(reconnect_within_ms, reason, hint), now)
+
+    def token_expires(self, at: float | None) -> None:
+        """When the token expires, on the clock of `now`: the client is told ahead; at the time itself, 4004."""
+        self._token_ends, self._warned_token = at, False
+
+    def degraded(self, yes: bool) -> None:
+        """Whether the store is out of reach: pings say so."""
+        self._degraded = yes
+
+    def close(self, code: int, reason: str, now: float, *, retry_after_ms: int = 0) -> list[ServerEvent]:
+        """End the connection: a CLOSE frame behind what is in the output, and Ended."""
+        if self.state == CLOSED:
+            return []
+        self._send(Close(code, reason[:120], retry_after_ms), now)
+        self.state = CLOSED
+        self._queue.stop()
+        return [Ended(int(code), reason[:120], retry_after_ms)]
+
+    # ---- time
+
+    def tick(self, now: float, *, unsent: int = 0) -> list[ServerEvent]:
+        """Heartbeat, timeouts and retransmission, which waits while the transport holds `unsent` bytes."""
+        config = self._config
+        if self.state == CLOSED:
+            return []
+        if self.state != OPEN:
+            if now - self._since < config.hello_timeout:
+                return []
+            if self.state == NEW:
+                return self.close(CloseCode.HELLO_TIMEOUT, f"no hello within {config.hello_timeout:g} s", now)
+            return self.close(CloseCode.BACKEND_UNAVAILABLE, "the session could not be opened in time", now)
+        if self._token_ends is not None and now >= self._token_ends:
+            return self.close(CloseCode.TOKEN_EXPIRED, "the token has expired", now)
+        if self._pinged is not None and now - self._pinged >= config.pong:
+            return self.close(CloseCode.NO_PONG, f"no answer to a ping within {config.pong:g} s", now)
+        events: list[ServerEvent] = []
+        if self._queue.pending_count:
+            events = self._watch_progress(now, unsent)
+            if self.state == CLOSED:
+                return events
+        elif self._queue.queue_size and now - self._cleaned >= config.cleanup_interval:
+            self._cleaned = now
+            self._queue.clean_up(now)
+        warn = self._token_ends is not None and not self._warned_token
+        if warn and self._token_ends is not None and self._token_ends - now <= config.token_warning:
+            self._warned_token = True
+            self._ping(now, int((self._token_ends - now) * 1000))
+        elif self._pinged is None and now - min(self._last_out, self._last_in) >= self._heartbeat:
+            self._ping(now, 0)
+        return events
+
+    def _watch_progress(self, now: float, unsent: int) -> list[ServerEvent]:
+        """Messages are in flight: is the client getting anywhere?"""
+        config, queue = self._config, self._queue
+        idle = now - self._progress
+        if idle >= config.slow_close:
+            return self.close(CloseCode.SLOW_CONSUMER, f"nothing acknowledged for {idle:.0f} s", now)
+        if now - self._cleaned >= config.cleanup_interval:
+            self._cleaned = now
+            if queue.clean_up(now).exhausted:
+                return self.close(CloseCode.SLOW_CONSUMER, f"not acknowledged after {config.max_retries} repeats", now)
+            if not unsent and not len(self._output) and queue.retry_timed_out_messages(now):
+                self._last_out = now
+        if idle >= config.slow_warn and not self._warned_slow:
+            self._warned_slow = True
+            return [SlowConsumer(idle)]
+        return []
+
+    def deadline(self) -> float:
+        """When `tick` is due next."""
+        config = self._config
+        if self.state != OPEN:
+            return self._since + config.hello_timeout if self.state != CLOSED else float("inf")
+        due = (
+            min(self._last_out, self._last_in) + self._heartbeat if self._pinged is None else self._pinged + config.pong
+        )
+        if self._queue.pending_count or self._queue.queue_size:
+            due = min(due, self._cleaned + config.cleanup_interval)
+        if self._queue.pending_count:
+            due = min(due, self._progress + (config.slow_close if self._warned_slow else config.slow_warn))
+        if self._token_ends is not None:
+            due = min(due, self._token_ends - (0 if self._warned_token else config.token_warning))
+        return due
+
+    def _ping(self, now: float, token_expires_ms: int) -> None:
+        self._echo += 1
+        self._send(Ping(self._echo, self.top, self._degraded, token_expires_ms), now)
+        if self._pinged is None:
+            self._pinged = now
+
+    # ---- out
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._output.frames)
+
+    def take_output(self) -> list[bytes]:
+        """One flush: at most one chunk of 64 messages or 16 KiB. Ask again on the next turn while `has_output`.
+
+        After the end: everything that is left.
+        """
+        return self._output.take_all() if self.state == CLOSED else self._output.take()
+
+    # ---- looking
+
+    @property
+    def session_id(self) -> str:
+        return self._queue.session_id
+
+    @property
+    def pending_count(self) -> int:
+        """Messages in flight."""
+        return self._queue.pending_count
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes in flight."""
+        return self._queue.pending_bytes
+
+    def get_queue_stats(self) -> QueueStats:
+        """The eight statistics of the ordered queue."""
+        return self._queue.get_queue_stats()
+
+    # ---- within
+
+    def _new_queue(self, session_id: str) -> OrderedMessageQueue:
+        config = self._config
+        return OrderedMessageQueue(
+            session_id,
+            self._put,
+            max_queue_size=config.max_queue_size,
+            message_timeout=config.message_timeout,
+            max_retries=config.max_retries,
+            cleanup_interval=config.cleanup_interval,
+        )
+
+    def _put(self, message: OrderedMessage) -> bool:
+        """The queue's way out. A message older than its predecessor is from a log that is not ours: it stays back, and
+        the next read tells."""
+        ts: Any = message.push
+        if not message.sent:
+            if ts <= self._last_ts:
+                return False
+            self._last_ts = self._ts_at_last = ts
+        self._output.frames.append(message)
+        return True
+
+    def _skip(self, gap: tuple[int, int], ts: int, now: float) -> None:
+        first, last = gap
+        self._send(Gap(first, last, "quota", ts), now)
+        self._last_ts = max(self._last_ts, ts)
+        self._ts_at_last = ts
+        self._queue.skip_to(last, now)
+
+    def _send(self, frame: Frame, now: float) -> None:
+        self._output.control(self._codec.encode(frame))
+        self._last_out = now

@@ -1,0 +1,320 @@
+"""QUIC by aioquic, both ends: one UDP port for many connections, and a client's own port."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from pathlib import Path
+from typing import Any, cast
+
+from aioquic._buffer import Buffer
+from aioquic.quic import events
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.packet import QuicPacketType, encode_quic_version_negotiation, pull_quic_header
+from aioquic.tls import load_pem_private_key, load_pem_x509_certificates
+
+from veredus.errors import ConfigError
+from veredus.link.transports.base import AcceptGate, Handler, HandlerFactory, Listener, Transport
+from veredus.link.transports.certificate import is_loopback, make_local_certificate
+from veredus.link.transports.quic_reset import ResettableConnection, reset_key_for, reset_packet
+from veredus.link.transports.quic_transport import Address, QuicTransport
+from veredus.model.frames import ALPN, MAX_BATCH, MAX_FRAME_FROM_SERVER
+
+IDLE_TIMEOUT = 75.0  # more than two heartbeats with their pongs
+KEEPALIVE = 5.0
+RESETS_PER_SECOND = 50
+LOOPBACK_DATAGRAM = 1452  # bytes; elsewhere the 1200 that every path carries
+_CID = 8
+logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic tells of every fault of a client
+
+
+class _ServedTransport(QuicTransport):
+    """A connection of the port: it tells the port under which ids its datagrams come."""
+
+    port: _Port
+
+    def _renamed(self, event: events.ConnectionIdIssued | events.ConnectionIdRetired) -> None:
+        if isinstance(event, events.ConnectionIdIssued):
+            self.port.connections[event.connection_id] = self
+        else:
+            self.port.connections.pop(event.connection_id, None)
+
+
+class _Port(asyncio.DatagramProtocol):
+    """The server's UDP port. Datagrams find their connection by id, not by address: a client may move."""
+
+    def __init__(
+        self,
+        configuration: QuicConfiguration,
+        handler_factory: HandlerFactory,
+        *,
+        accept: AcceptGate | None,
+        handshake_timeout: float,
+        reset_key: bytes,
+    ) -> None:
+        self.connections: dict[bytes, _ServedTransport] = {}
+        self._configuration = configuration
+        self._handler_factory = handler_factory
+        self._accept = accept
+        self._handshake_timeout = handshake_timeout
+        self._reset_key = reset_key
+        self._resets = (0, 0)  # second, how many in it
+        self._transport: asyncio.DatagramTransport | None = None
+        self._stopped = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, address: Address) -> None:
+        if len(data) > _CID and not data[0] & 0x80:  # a short header: the id follows the first byte
+            connection = self.connections.get(data[1 : 1 + _CID])
+            if connection is None:
+                self._reset(data, address)
+            else:
+                connection.datagram(data, address)
+            return
+        try:
+            header = pull_quic_header(Buffer(data=data), host_cid_length=_CID)
+        except ValueError:
+            return
+        known = self.connections.get(header.destination_cid)
+        if known is None:
+            known = self._new(header, data, address)
+        if known is not None:
+            known.datagram(data, address)
+
+    def error_received(self, exc: Exception) -> None:
+        """A client's port is closed: its heartbeat will tell."""
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._close_if_done()
+
+    def _new(self, header: Any, data: bytes, address: Address) -> _ServedTransport | None:
+        if self._stopped or len(data) < SMALLEST_MAX_DATAGRAM_SIZE:
+            return None
+        if header.version is not None and header.version not in self._configuration.supported_versions:
+            if header.packet_type != QuicPacketType.VERSION_NEGOTIATION:
+                self._send(
+                    encode_quic_version_negotiation(
+                        source_cid=header.destination_cid,
+                        destination_cid=header.source_cid,
+                        supported_versions=self._configuration.supported_versions,
+                    ),
+                    address,
+                )
+            return None
+        if header.packet_type != QuicPacketType.INITIAL:
+            return None
+        if self._accept is not None and not self._accept(f"{address[0]}:{address[1]}"):
+            return None  # the client tries again by itself, ever more slowly
+        quic = ResettableConnection(
+            reset_key=self._reset_key,
+            configuration=self._configuration,
+            original_destination_connection_id=header.destination_cid,
+        )
+        connection = _ServedTransport(
+            quic, self._handler_factory, self._send, self._forget, handshake_timeout=self._handshake_timeout
+        )
+        connection.port = self
+        self.connections[header.destination_cid] = self.connections[quic.host_cid] = connection
+        return connection
+
+    def _send(self, data: bytes, address: Address) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.sendto(data, address)
+
+    def _reset(self, data: bytes, address: Address) -> None:
+        second = int(asyncio.get_running_loop().time())
+        count = self._resets[1] if self._resets[0] == second else 0
+        packet = reset_packet(self._reset_key, data[1 : 1 + _CID], len(data))
+        if packet is not None and count < RESETS_PER_SECOND:
+            self._resets = second, count + 1
+            self._send(packet, address)
+
+    def _forget(self, connection: QuicTransport) -> None:
+        for name in [name for name, other in self.connections.items() if other is connection]:
+            del self.connections[name]
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._stopped and not self.connections and self._transport is not None:
+            self._transport.close()
+
+
+class QuicListener:
+    """An open port. `certificate` is the PEM text that clients can be told to trust."""
+
+    def __init__(self, port: _Port, address: tuple[str, int], certificate: bytes, sha256: bytes) -> None:
+        self._port = port
+        self.address = address
+        self.certificate = certificate
+        self.sha256 = sha256
+
+    async def close(self) -> None:
+        self._port.stop()
+
+
+async def listen_quic(
+    host: str,
+    port: int,
+    handler_factory: HandlerFactory,
+    *,
+    certificate: str | Path | None = None,
+    key: str | Path | None = None,
+    idle_timeout: float = IDLE_TIMEOUT,
+    accept: AcceptGate | None = None,
+    handshake_timeout: float = 5.0,
+    max_datagram: int | None = None,
+    reset_key: bytes | None = None,
+) -> Listener:
+    """Listen. Without a certificate one for local use is made on the fly, on loopback only.
+
+    `max_datagram`: bytes of payload that the path to the clients carries (None: 1200, or 1452 on loopback).
+    `reset_key`: the same over restarts, to tell clients of a dead process at once; None takes it from `key`.
+    """
+    if certificate is None and not is_loopback(host):
+        raise ConfigError("certificate", None, f"paths of a certificate and its key to listen on {host}")
+    if (certificate is None) != (key is None):
+        raise ConfigError("key", key, "a path, together with the certificate")
+    if certificate is None:
+        pem, key_pem, sha256 = make_local_certificate()
+    else:
+        pem, key_pem, sha256 = _read(certificate), _read(key or ""), b""
+    configuration = QuicConfiguration(
+        is_client=False,
+        alpn_protocols=[ALPN],
+        connection_id_length=_CID,
+        idle_timeout=idle_timeout,
+        max_data=2 * MAX_BATCH,
+        max_stream_data=MAX_BATCH,
+        max_datagram_size=max_datagram or (LOOPBACK_DATAGRAM if is_loopback(host) else SMALLEST_MAX_DATAGRAM_SIZE),
+    )
+    try:
+        chain = load_pem_x509_certificates(pem)
+        configuration.certificate, configuration.certificate_chain = chain[0], chain[1:]
+        configuration.private_key = load_pem_private_key(key_pem)
+        if chain[0].public_key() != configuration.private_key.public_key():
+            raise ValueError("the key is another one's")
+    except (ValueError, IndexError, TypeError) as error:
+        raise ConfigError("certificate", str(certificate), f"PEM files that belong together ({error})") from error
+    protocol = _Port(
+        configuration,
+        handler_factory,
+        accept=accept,
+        handshake_timeout=handshake_timeout,
+        reset_key=reset_key or reset_key_for(None if certificate is None else key_pem),
+    )
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: protocol, local_addr=(host, port))
+    _widen(transport)
+    name = transport.get_extra_info("sockname")
+    return QuicListener(protocol, (name[0], name[1]), pem, sha256)
+
+
+class _Line(asyncio.DatagramProtocol):
+    """A client's UDP port, connected: a closed port at the other end is noticed at once."""
+
+    def __init__(self) -> None:
+        self.connection: QuicTransport | None = None
+        self.transport: asyncio.DatagramTransport | None = None
+        self.address: Address = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.DatagramTransport, transport)
+        self.address = transport.get_extra_info("peername")
+
+    def datagram_received(self, data: bytes, address: Address) -> None:
+        if self.connection is not None:
+            self.connection.datagram(data, self.address)
+
+    def error_received(self, exc: Exception) -> None:
+        if isinstance(exc, ConnectionRefusedError) and self.connection is not None:
+            self.connection.abort()
+
+    def send(self, data: bytes, address: Address) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.sendto(data)
+
+    def gone(self, connection: QuicTransport) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
+
+async def connect_quic(
+    host: str,
+    port: int,
+    handler: Handler,
+    *,
+    verify: bool | str | Path | None = None,
+    server_name: str | None = None,
+    idle_timeout: float = IDLE_TIMEOUT,
+    keepalive: float = KEEPALIVE,
+    max_datagram: int | None = None,
+    timeout: float = 10.0,
+) -> Transport:
+    """Connect; `handler.opened` has been called when this returns. OSError if there is no way.
+
+    `verify`: True by the system's authorities, a path to a PEM file to trust, False not at all; None is False on
+    loopback, where the gateway makes its certificate on the fly, and True elsewhere.
+    """
+    if verify is None:
+        verify = not is_loopback(host)
+    configuration = QuicConfiguration(
+        is_client=True,
+        alpn_protocols=[ALPN],
+        connection_id_length=_CID,
+        idle_timeout=idle_timeout,
+        max_data=2 * MAX_FRAME_FROM_SERVER,
+        max_stream_data=2 * MAX_FRAME_FROM_SERVER,
+        max_datagram_size=max_datagram or (LOOPBACK_DATAGRAM if is_loopback(host) else SMALLEST_MAX_DATAGRAM_SIZE),
+        server_name=server_name or host,
+        verify_mode=ssl.CERT_NONE if verify is False else ssl.CERT_REQUIRED,
+    )
+    if not isinstance(verify, bool):
+        configuration.load_verify_locations(cafile=str(verify))
+    loop = asyncio.get_running_loop()
+    line = _Line()
+    transport, _ = await loop.create_datagram_endpoint(lambda: line, remote_addr=(host, port))
+    _widen(transport)
+    connection = line.connection = QuicTransport(
+        QuicConnection(configuration=configuration),
+        lambda: handler,
+        line.send,
+        line.gone,
+        handshake_timeout=timeout + 1,  # the one below comes first
+        keepalive=keepalive,
+    )
+    connection.waiter = loop.create_future()
+    connection._quic.connect(line.address, now=loop.time())
+    connection.transmit_soon()
+    try:
+        async with asyncio.timeout(timeout):
+            await connection.waiter
+    except TimeoutError:
+        connection.abort()
+        raise TimeoutError(f"{host}:{port} did not answer within {timeout:g} s") from None
+    except BaseException:
+        connection.abort()
+        raise
+    return connection
+
+
+def _widen(transport: asyncio.DatagramTransport) -> None:
+    """Room in the system for the datagrams of many connections that arrive in one turn of the loop."""
+    sock = transport.get_extra_info("socket")
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, option, 4 * 1024 * 1024)
+        except OSError:
+            pass
+
+
+def _read(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError("certificate", str(path), f"a readable PEM file ({error.strerror})") from error

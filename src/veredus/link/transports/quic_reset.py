@@ -1,0 +1,65 @@
+"""Stateless reset: a gateway that was restarted tells clients of its past life that their connection is gone."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from pathlib import Path
+
+from aioquic.quic.connection import QuicConnection
+
+TOKEN = 16
+SMALLEST = 21  # bytes of a reset, so that it cannot be told from a packet
+LARGEST = 43
+
+
+class ResettableConnection(QuicConnection):
+    """A server's connection whose reset tokens follow from a key, so that a successor can make them too."""
+
+    def __init__(self, *, reset_key: bytes, **arguments: object) -> None:
+        self._reset_key = reset_key
+        super().__init__(**arguments)  # type: ignore[arg-type]
+        self._host_cids[0].stateless_reset_token = reset_token(reset_key, self.host_cid)
+
+    def _replenish_connection_ids(self) -> None:
+        super()._replenish_connection_ids()
+        for connection_id in self._host_cids:
+            if not connection_id.was_sent:
+                connection_id.stateless_reset_token = reset_token(self._reset_key, connection_id.cid)
+
+
+def reset_token(key: bytes, connection_id: bytes) -> bytes:
+    return hmac.digest(key, connection_id, "sha256")[:TOKEN]
+
+
+def reset_packet(key: bytes, connection_id: bytes, answered: int) -> bytes | None:
+    """The answer to a packet of `answered` bytes for a connection that nobody knows: always smaller, so that two
+    servers cannot keep each other busy."""
+    size = min(answered - 1, LARGEST)
+    if size < SMALLEST:
+        return None
+    noise = bytearray(os.urandom(size - TOKEN))
+    noise[0] = noise[0] & 0x3F | 0x40
+    return bytes(noise) + reset_token(key, connection_id)
+
+
+def is_reset(connection: QuicConnection, data: bytes) -> bool:
+    """Whether these bytes are the reset of this (client's) connection."""
+    token = data[-TOKEN:]
+    if len(data) < SMALLEST or data[0] & 0x80:
+        return False
+    known = [connection._peer_cid, *connection._peer_cid_available]
+    return any(hmac.compare_digest(token, item.stateless_reset_token or b"") for item in known)
+
+
+def reset_key_for(private_key: bytes | None) -> bytes:
+    """A key that a restarted gateway has again: from the certificate's private key or, for local use where there is
+    none, from this machine's boot and user."""
+    if private_key is not None:
+        return hmac.digest(private_key, b"veredus stateless reset", "sha256")
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return os.urandom(32)
+    return hashlib.sha256(boot + str(os.getuid()).encode()).digest()

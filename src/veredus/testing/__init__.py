@@ -1,0 +1,7 @@
+"""For users' tests: run an app's tasks inline, by a clock of the test's own."""
+
+from veredus.testing.clock import ManualClock
+from veredus.testing.records import Run, Sent
+from veredus.testing.rehearsal import BlockingRehearsal, Rehearsal
+
+__all__ = ["BlockingRehearsal", "ManualClock", "Rehearsal", "Run", "Sent"]

@@ -1,0 +1,167 @@
+"""Where tests run: an empty database of a real server, whose scripts are told the test's time."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from veredus import embedded
+from veredus.clock import Clock
+from veredus.errors import ConfigError
+from veredus.store.address import parse_url
+from veredus.store.connection import Argument, Connection
+from veredus.store.redis import Call, Redis
+from veredus.store.scripts import Script, read_header
+from veredus.store.store import connect
+from veredus.testing.clock import ManualClock
+
+LINGER = 20.0
+"""Seconds that the server stays after the last test has left it, should nobody stop it."""
+DATABASES = 16
+_taken: set[int] = set()
+
+# Nothing may depend on what is not under the test's control: what expires by the server's clock ages with the test's.
+_AGE = """
+local gone = 0
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local left = redis.call('PTTL', key)
+  if left >= 0 and left <= tonumber(ARGV[1]) then
+    redis.call('DEL', key)
+    gone = gone + 1
+  elseif left >= 0 then
+    redis.call('PEXPIRE', key, left - tonumber(ARGV[1]))
+  end
+end
+return gone
+"""
+
+
+class Stage:
+    """One database, one clock. What an app opens while it is on this stage is opened here."""
+
+    def __init__(self, clock: ManualClock, url: str | None) -> None:
+        self.clock: Clock = clock
+        self._manual = clock
+        self._given = url
+        self._url = ""
+        self._database: int | None = None
+        if url is not None and parse_url(url).kind == "cluster":
+            raise ConfigError("url", url, "a single server: the test empties its database")
+
+    def open_redis(self, name: str) -> Redis:
+        return TimedRedis(connect(self._url, name=name), self._manual)
+
+    async def open(self) -> None:
+        """Find an empty database; that of a given server must be empty, because it is emptied at the end."""
+        if self._given is not None:
+            self._url = self._given
+        else:
+            server = await asyncio.to_thread(_server)
+            self._database = _take_database()
+            self._url = f"{server}?db={self._database}"
+        redis = connect(self._url)
+        try:
+            if self._given is None:
+                await redis.command("FLUSHDB", key="")
+            elif await redis.command("DBSIZE", key=""):
+                raise ConfigError("url", self._given, "an empty database: it is emptied at the end of the test")
+        finally:
+            await redis.close()
+
+    async def close(self) -> None:
+        redis = connect(self._url)
+        try:
+            await redis.command("FLUSHDB", key="")
+        finally:
+            await redis.close()
+            if self._database is not None:
+                _taken.discard(self._database)
+                self._database = None
+
+    async def age(self, ms: int) -> None:
+        """Let time pass for keys that the server would have let expire meanwhile: locks, results, counters."""
+        redis = connect(self._url)
+        try:
+            await redis.command("EVAL", _AGE, 0, ms, key="")
+        finally:
+            await redis.close()
+
+
+class TimedRedis:
+    """A Redis whose scripts get the test's time instead of asking the server for its own."""
+
+    def __init__(self, inner: Redis, clock: ManualClock) -> None:
+        self.address = inner.address
+        self._inner = inner
+        self._clock = clock
+
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        return await self._inner.run(script, keys, self._timed(script, args))
+
+    async def run_each(self, calls: Sequence[Call]) -> list[Any]:
+        timed = [Call(call.script, call.keys, self._timed(call.script, call.args)) for call in calls]
+        return await self._inner.run_each(timed)
+
+    async def command(self, *args: Argument, key: str) -> Any:
+        if args == ("TIME",):
+            return [self._clock.now_ms // 1000, self._clock.now_ms % 1000 * 1000]
+        return await self._inner.command(*args, key=key)
+
+    async def command_each(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        return await self._inner.command_each(commands)
+
+    async def open(self, key: str) -> Connection:
+        return await self._inner.open(key)
+
+    def age(self, key: str) -> float:
+        return self._inner.age(key)
+
+    def where(self) -> str:
+        return self._inner.where()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def _timed(self, script: Script, args: Sequence[Argument]) -> Sequence[Argument]:
+        return [*args, self._clock.now_ms] if _takes_time(script) else args
+
+
+@functools.cache
+def _takes_time(script: Script) -> bool:
+    return read_header(script.source).args.endswith("[now_ms]")
+
+
+def server_url() -> str:
+    """The private server of this process, started when first asked for."""
+    return _server()
+
+
+@functools.cache
+def _folder(pid: int) -> str:
+    folder = tempfile.mkdtemp(prefix="veredus-test-")
+    atexit.register(_remove, folder, pid)
+    return folder
+
+
+def _server() -> str:
+    return embedded.ensure(_folder(os.getpid()), linger=LINGER).url
+
+
+def _remove(folder: str, pid: int) -> None:
+    if os.getpid() == pid:  # a forked child has the same exit functions
+        embedded.stop(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _take_database() -> int:
+    for number in range(DATABASES):
+        if number not in _taken:
+            _taken.add(number)
+            return number
+    raise ConfigError("app.test()", f"{DATABASES} at once", f"up to {DATABASES} at once in one process")

@@ -1,0 +1,65 @@
+"""`veredus queue lanes|release|limits`: who waits for whom, and letting them go on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.cli.support import Command
+from veredus import App, Limit, SkipRetry
+
+
+@pytest.fixture
+def held(veredus: Command) -> Command:
+    """Account 7 is held up by its first task, `broken`."""
+
+    async def fill() -> None:
+        app = App(veredus.url)
+
+        @app.task(name="book", queue="mail", order_key="account:7", order_hold=True, limit=Limit(rate="5/m"))
+        async def book() -> None:
+            raise SkipRetry("broken")
+
+        async with app:
+            await app.enqueue_many([book.using(task_id="broken").call(), book.using(task_id="next").call()])
+            async with app.worker(concurrency=1):
+                while not await _archived(app):
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(fill())
+    return veredus
+
+
+async def _archived(app: App) -> Any:
+    return await app.inspector().lanes("mail", held=True)
+
+
+def test_lanes(held: Command) -> None:
+    [lane] = held("queue", "lanes", "mail", "--json").json
+    expected = {"queue": "mail", "order_key": "account:7", "size": 2, "first": "broken", "state": "archived", "held": True}
+    assert lane == expected
+    shown = held("queue", "lanes", "mail", "--held")
+    assert shown.code == 0
+    assert "account:7" in shown.out
+    assert "holds it up" in shown.out
+
+
+def test_release(held: Command) -> None:
+    ended = held("queue", "release", "mail", "account:7")
+    assert ended.out.strip() == "account:7: goes on without task broken"
+    assert "No order key is held up" in held("queue", "lanes", "mail", "--held").out
+    held("queue", "release", "mail", "account:7").refused(1, "nothing holds up the order key 'account:7'")
+
+
+def test_limits(held: Command) -> None:
+    rows = held("queue", "limits", "mail", "--json").json
+    assert [(row["scope"], row["rate"], row["begun"]) for row in rows] == [("task:book", "5/m", 1)]
+    assert "5/m" in held("queue", "limits", "mail").out
+    assert "has no limits" in held("queue", "limits", "mail", "--remove", "task:book").out
+    held("queue", "limits", "mail", "--remove", "task:book").refused(2, "limit")
+
+
+def test_nothing_to_show(held: Command) -> None:
+    held("queue", "lanes", "male").refused(1, "did you mean 'mail'")

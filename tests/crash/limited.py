@@ -1,0 +1,53 @@
+"""The app whose tasks have limits, run by itself: it writes down when tasks are handed out and when they run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from veredus import App, Limit, current
+from veredus.cli.logs import configure
+from veredus.store.work import Batch, Work
+
+app = App()
+FACTS = os.open(Path(__file__).parent / "facts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def note(what: str, task_id: str, at: float, key: str = "") -> None:
+    fact = {"what": what, "id": task_id, "key": key, "pid": os.getpid(), "at": at}
+    os.write(FACTS, json.dumps(fact).encode() + b"\n")
+
+
+@app.task(name="limited", retry_delay=0.1, limit=[Limit(rate="100/s"), Limit(concurrency=5, per="key")])
+async def limited(key: str, seconds: float) -> None:
+    note("start", current().id, time.time(), key)
+    await asyncio.sleep(seconds)
+    note("finish", current().id, time.time(), key)
+
+
+class Noted(Work):
+    """Says what Redis's clock read when it handed out each task."""
+
+    async def dequeue(self, queue: str, wanted: int) -> Batch:
+        batch = await super().dequeue(queue, wanted)
+        for task_id, _ in batch.rows:
+            note("dequeue", task_id, batch.now_ms / 1000)
+        return batch
+
+
+def main(url: str, settings: dict[str, Any]) -> int:
+    from veredus.worker import worker
+
+    configure("info", "text")
+    worker.Work = Noted  # type: ignore[misc]
+    app.use(url)
+    return int(app.worker(**settings).run())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

@@ -1,0 +1,1 @@
+"""The gateway: real sockets, real processes, real storms."""

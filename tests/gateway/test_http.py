@@ -1,0 +1,159 @@
+"""The push API, the list of sessions and health, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.gateway.support import JsonClient, gateway
+from veredus import App
+from veredus.gateway.server import Gateway
+
+TOKEN = "http secret"
+EIGHT = {
+    "session_id", "queue_size", "pending_count", "max_queue_size", "next_expected_seq", "last_sent_seq",
+    "last_acked_seq", "stopped",
+}  # fmt: skip
+
+
+@pytest.fixture
+async def gw(app: App) -> AsyncIterator[Gateway]:
+    @app.action("wait", where="gateway")
+    async def wait() -> str:
+        await asyncio.sleep(0.3)
+        return "response"
+
+    async with gateway(app, http="127.0.0.1:0", http_token=TOKEN) as gw:
+        yield gw
+
+
+@pytest.fixture
+async def http(gw: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    async with httpx.AsyncClient(base_url=f"http://{gw.http_address}", headers=headers, timeout=10) as client:
+        yield client
+
+
+async def test_n5_every_field_of_a_unicast_push_reaches_the_client_on_every_path(
+    gw: Gateway, http: httpx.AsyncClient
+) -> None:
+    client = await JsonClient.open(gw, "ada")
+    fields = {"msg_type": "m", "title": "T", "content": "C", "data": {"n": 1}, "metadata": {"k": "v"}}
+    for hint, rid in (("AFTER_RESPONSE", 123), (1, 123), (0, 0)):
+        push = {"target_type": "session", "target_id": client.sid, "sync_hint": hint, **fields}
+        if rid:
+            push["bind_client_seq_id"] = rid
+        answer = (await http.post("/push", json=push)).json()
+        assert answer["success"], answer
+        assert answer["results"][0]["status"] == ("held" if rid else "queued")
+    await client.request(123, "wait")
+    immediate, before, response, after = await client.take(4)
+    assert (response["rid"], response["body"]) == (123, "response")
+    for message, hint in ((immediate, 0), (before, 1), (after, 2)):
+        assert (message["type"], message["title"], message["content"]) == ("m", "T", "C")
+        assert (message["body"], message["metadata"]) == ({"n": 1}, {"k": "v"})
+        assert message.get("sync_hint", 0) == hint
+    late = {"target_type": "session", "target_id": client.sid, "sync_hint": 1, "bind_client_seq_id": 123}
+    assert (await http.post("/push", json=late)).json()["results"][0]["status"] == "late"
+    answer = (await http.post("/push", json={**late, "late": "reject"})).json()
+    assert (answer["success"], answer["error_code"]) == (False, "BIND_TOO_LATE")
+
+
+async def test_every_target_and_each_its_own_result(gw: Gateway, http: httpx.AsyncClient, app: App) -> None:
+    ada, bob = await JsonClient.open(gw, "ada"), await JsonClient.open(gw, "bob")
+    await app.join(bob.sid, "news")
+    raw = base64.b64encode(b"\x00\xff").decode()
+    answers = (
+        await http.post(
+            "/push",
+            json=[
+                {"target_type": "session", "target_id": ada.sid, "data": 1},
+                {"target_type": "user", "target_id": "ada", "data": 2},
+                {"target_type": "openid", "target_id": "bob", "data": 3},
+                {"target_type": "group", "target_id": "news", "data": 4},
+                {"target_type": "everyone", "data": 5},
+                {"target_type": "session", "target_id": "p000-aaaaaaaaaaaaaaaaaaaa", "data": 6},
+                {"target_type": "user", "target_id": "nobody", "data": 7},
+                {"target_type": "user", "target_id": "later", "data": 8, "wait": 60},
+                {"target_type": "session", "target_id": "nonsense", "data": 9},
+                {"target_type": "session", "target_id": ada.sid, "data64": raw},
+            ],
+        )
+    ).json()
+    assert [answer["success"] for answer in answers] == [True] * 5 + [False, False, True, False, True]
+    codes = [answer["error_code"] for answer in answers]
+    assert codes == ["", "", "", "", "", "TARGET_GONE", "TARGET_GONE", "", "BAD_REQUEST", ""]
+    assert (answers[3]["sent_count"], answers[4]["sent_count"]) == (1, 2)
+    assert sorted(str(one.get("body", one.get("body64"))) for one in await ada.take(4)) == ["1", "2", "5", raw]
+    assert sorted(one["body"] for one in await bob.take(3)) == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"{", "body: not JSON"),
+        (b"7", "body: expected an object, got int"),
+        ({"target_type": "sesion", "target_id": "x"}, "target_type: got 'sesion', expected one of session"),
+        ({"target_type": "session"}, "target_id: got None, expected the session's id"),
+        ({"target_type": "user", "target_id": 7}, "target_id: got 7"),
+        ({"target_type": "everyone", "titel": "x"}, "did you mean 'title'"),
+        ({"target_type": "everyone", "title": 7}, "title: got 7, expected a text"),
+        ({"target_type": "everyone", "metadata": {"k": 1}}, "metadata: got {'k': 1}, expected an object of texts"),
+        ({"target_type": "everyone", "data64": "?"}, "data64: expected bytes as base64"),
+        ({"target_type": "everyone", "ttl": "1"}, "ttl: got '1', expected a number"),
+        ({"target_type": "everyone", "sync_hint": 1}, "sync_hint: got 1, expected 0 for target_type everyone"),
+        ({"target_type": "session", "target_id": "x", "sync_hint": 3}, "sync_hint: got 3, expected 0, 1, 2 or one of"),
+        ({"target_type": "session", "target_id": "x", "sync_hint": 1}, "bind_client_seq_id: got None"),
+        ([{"target_type": "everyone"}, {"target_type": "x"}], "[1].target_type: got 'x'"),
+    ],
+)
+async def test_what_is_wrong_is_named_and_nothing_is_sent(http: httpx.AsyncClient, body: Any, problem: str) -> None:
+    given: dict[str, Any] = {"content": body} if isinstance(body, bytes) else {"json": body}
+    answer = await http.post("/push", **given)
+    assert answer.status_code == 400
+    assert problem in answer.json()["message"]
+
+
+async def test_the_token_is_needed_for_all_but_health(gw: Gateway, http: httpx.AsyncClient) -> None:
+    for headers in ({"authorization": ""}, {"authorization": "Bearer wrong"}, {"authorization": TOKEN}):
+        for method, path in (("POST", "/push"), ("GET", "/sessions"), ("GET", "/node")):
+            answer = await http.request(method, path, headers=headers)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert (await http.get("/healthz", headers=headers)).status_code == 200
+        assert (await http.get("/readyz", headers=headers)).json() == {"ok": True, "problems": []}
+
+
+async def test_sessions_are_listed_with_the_eight_statistics(gw: Gateway, http: httpx.AsyncClient, app: App) -> None:
+    client = await JsonClient.open(gw, "ada")
+    for number in range(5):
+        await app.push(number, session=client.sid)
+    await client.take(5)
+    await client.ack(2)
+    async with asyncio.timeout(5):
+        while (await http.get("/sessions")).json()[0]["last_acked_seq"] != 2:
+            await asyncio.sleep(0.02)
+    (row,) = (await http.get("/sessions")).json()
+    assert set(row) >= EIGHT
+    assert {name: row[name] for name in EIGHT} == {
+        "session_id": client.sid,
+        "queue_size": 0,
+        "pending_count": 3,
+        "max_queue_size": 1000,
+        "next_expected_seq": 6,
+        "last_sent_seq": 5,
+        "last_acked_seq": 2,
+        "stopped": False,
+    }
+    assert (row["user"], row["transport"]) == ("ada", "websocket")
+    node = (await http.get("/node")).json()
+    assert (node["connections"], node["sessions"]) == (1, 1)
+
+
+async def test_nothing_else_is_served(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/debug")).status_code == 404
+    assert (await http.get("/push")).status_code == 405

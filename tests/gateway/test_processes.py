@@ -1,0 +1,157 @@
+"""Real gateway processes: started by the command line, killed, drained, replaced; clients resume elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import WebSocketException
+
+from tests.gateway.fleet import ROOT, Site
+from tests.gateway.support import JsonClient
+from tests.support.servers import RealServer
+from veredus import App
+from veredus.peer import Connected, connect
+
+NewServer = Callable[..., RealServer]
+
+
+def _cli(server: RealServer, *arguments: str) -> str:
+    command = [sys.executable, "-m", "veredus", *arguments]
+    environment = {**os.environ, "VEREDUS_REDIS_URL": server.url, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("scheme", ["ws", "quic"])
+async def test_a_killed_gateway_loses_nothing(valkey_server: RealServer, tmp_path: Path, scheme: str) -> None:
+    with Site(valkey_server, tmp_path) as site:
+        await site.ready()
+        async with App(valkey_server.url) as app, connect(site.urls(scheme), token="ada", backoff_base=0.05) as peer:
+            for number in range(3):
+                assert (await app.push(number, session=peer.session)).ok
+            assert [(await peer.receive(5)).data for _ in range(3)] == [0, 1, 2]
+            for one in site.gateways:
+                one.kill()
+                one.start()
+                for number in range(3, 6):
+                    assert (await app.push(number, session=peer.session)).ok
+                assert [(await peer.receive(15)).data for _ in range(3)] == [3, 4, 5], site.logs()
+            assert peer.stats()["resets"] == 0
+
+
+async def test_sigterm_moves_the_clients_to_another_gateway(valkey_server: RealServer, tmp_path: Path) -> None:
+    with Site(valkey_server, tmp_path) as site:
+        await site.ready()
+        nodes: list[str] = []
+        seen: list[object] = []
+
+        def noted(event: object) -> None:
+            if isinstance(event, Connected):
+                nodes.append(event.node)
+
+        async with App(valkey_server.url) as app:
+            peers = [
+                await connect(
+                    site.urls("ws"),
+                    token=f"user{n}",
+                    backoff_base=0.02,
+                    on_event=noted,
+                    on_message=lambda item: seen.append(item.data),  # type: ignore[union-attr]
+                )
+                for n in range(10)
+            ]
+            assert len(set(nodes)) == 1
+            site.gateways[0].terminate()
+            sent = 0
+            while site.gateways[0].alive():
+                for peer in peers:
+                    assert (await app.push(sent, session=peer.session)).ok
+                    sent += 1
+                await asyncio.sleep(0.02)
+            assert await site.gateways[0].ended() == 0
+            async with asyncio.timeout(10):
+                while len(seen) < sent:
+                    await asyncio.sleep(0.02)
+            assert sorted(seen) == list(range(sent))  # type: ignore[type-var]
+            assert len(set(nodes)) == 2
+            assert all(peer.stats()["resets"] == 0 for peer in peers)
+            for peer in peers:
+                await peer.close()
+    assert "draining: 10 connections" in site.gateways[0].log.read_text()
+
+
+async def test_a_killed_worker_s_request_is_answered_once(valkey_server: RealServer, tmp_path: Path) -> None:
+    with Site(valkey_server, tmp_path, gateways=1) as site:
+        worker = site.worker()
+        await site.ready()
+        async with connect(site.urls("ws"), token="ada") as peer:
+            pending = peer.submit("work", {"n": 1, "ms": 1500})
+            progress = await peer.receive(10)
+            assert progress.data == {"own": 1, "n": 1}
+            worker.kill()
+            worker.start()
+            assert await pending == {"n": 1}
+            rest = [(await peer.receive(5)).data for _ in range(4)]
+            assert rest == [{"own": 2, "n": 1}, {"own": "before", "n": 1}, {"n": 1}, {"own": "after", "n": 1}]
+
+
+async def test_several_processes_share_a_port_and_the_dead_are_replaced(
+    valkey_server: RealServer, tmp_path: Path
+) -> None:
+    with Site(valkey_server, tmp_path, gateways=1, processes=2) as site:
+        await site.ready()
+        nodes: set[str] = set()
+        async with asyncio.timeout(20):
+            while len(nodes) < 2:
+                client = await JsonClient.open(site.urls("ws")[0], "ada")
+                nodes.add(client.welcome["node"])
+                await client.send({"t": "bye"})
+        victim = int(next(iter(nodes)).split("-")[-2])
+        os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while len(nodes) < 3:
+                try:
+                    client = await JsonClient.open(site.urls("ws")[0], "ada")
+                except (OSError, WebSocketException):
+                    continue
+                nodes.add(client.welcome["node"])
+                await client.send({"t": "bye"})
+        site.gateways[0].terminate()
+        assert await site.gateways[0].ended() == 0
+
+
+async def test_the_command_lists_sessions_and_nodes(valkey_server: RealServer, tmp_path: Path) -> None:
+    async with App(valkey_server.url) as app:
+        gateway = app.gateway(ws="127.0.0.1:0", quic="off", http="127.0.0.1:0")
+        async with gateway:
+            client = await JsonClient.open(gateway, "ada")
+            await app.push("x", session=client.sid)
+            await client.take(1)
+            gone = await JsonClient.open(gateway, "bob")
+            gone.cut()
+            await asyncio.sleep(0.2)
+            text = await asyncio.to_thread(_cli, valkey_server, "gateway", "sessions", "--json")
+            rows = {row["session_id"]: row for row in json.loads(text)}
+            assert rows[client.sid]["last_sent_seq"] == 1
+            assert rows[client.sid]["pending_count"] == 1
+            assert (rows[client.sid]["state"], rows[client.sid]["stopped"]) == ("attached", False)
+            assert (rows[gone.sid]["state"], rows[gone.sid]["stopped"]) == ("detached", True)
+            table = await asyncio.to_thread(_cli, valkey_server, "gateway", "sessions")
+            assert client.sid in table
+            nodes = json.loads(await asyncio.to_thread(_cli, valkey_server, "gateway", "nodes", "--json"))
+            assert [node["node"] for node in nodes] == [gateway.node]
+
+
+async def test_the_command_refuses_what_is_not_safe(valkey_server: RealServer) -> None:
+    command = [sys.executable, "-m", "veredus", "gateway", "tests.gateway.site:app", "--ws", "0.0.0.0:0"]
+    environment = {**os.environ, "VEREDUS_REDIS_URL": valkey_server.url, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "ws: got '0.0.0.0:0', expected a loopback address" in ended.stderr

@@ -1,0 +1,100 @@
+"""Unique tasks whose lock is shorter than their life: nobody else gets in before they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.integration.support import FAST, Look, eventually
+from tests.support.servers import VALKEY_ONLY
+from veredus import App, TaskIdConflict
+from veredus.wire import keys
+
+pytestmark = VALKEY_ONLY
+UNIQUE_FOR = 1
+
+
+async def test_refused_while_it_runs_waits_for_its_retry_and_runs_again(app: App, look: Look) -> None:
+    """The lock lives a second; the task runs, waits and runs again for longer than that each time."""
+    runs: list[int] = []
+    go_on = asyncio.Event()
+
+    @app.task(name="report", unique_for=UNIQUE_FOR, retry_delay=2.5, retention=60)
+    async def report(day: str) -> None:
+        runs.append(1)
+        if len(runs) == 1:
+            await asyncio.sleep(2.5)
+            raise RuntimeError("once more")
+        await go_on.wait()
+
+    async def refused() -> None:
+        handle = await report.enqueue("monday")
+        assert not handle.created
+
+    async with app.worker(**FAST):
+        first = await report.enqueue("monday")
+        assert first.created
+        lock = keys.unique("default", "report", b'{"day":"monday"}')
+        await look.ends(first.id, "active")
+        await asyncio.sleep(1.6)  # the lock as it was taken has ended by now
+        await refused()
+        await look.ends(first.id, "retry")
+        await asyncio.sleep(1.6)
+        await refused()
+        await eventually(lambda: len(runs) == 2)
+        await refused()
+        assert await look.client.get(lock) == first.id.encode()
+        go_on.set()
+        await look.ends(first.id, "completed")
+        assert await look.client.get(lock) is None
+        assert (await report.enqueue("monday")).created
+        await eventually(lambda: len(runs) == 3)
+
+
+async def test_a_go_client_is_refused_as_well(app: App, look: Look) -> None:
+    """What Go does for a unique task: SET NX with the same key; the value is the id of the task that has it."""
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task(name="report", unique_for=UNIQUE_FOR)
+    async def report() -> None:
+        started.set()
+        await go_on.wait()
+
+    async with app.worker(**FAST):
+        handle = await report.enqueue()
+        await started.wait()
+        await asyncio.sleep(1.6)
+        lock = keys.unique("default", "report", b"{}")
+        assert await look.client.set(lock, "from-go", nx=True, ex=UNIQUE_FOR) is None
+        assert await look.client.get(lock) == handle.id.encode()
+        go_on.set()
+        await look.ends(handle.id, "gone")
+        assert await look.client.set(lock, "from-go", nx=True, ex=UNIQUE_FOR)
+        await look.client.delete(lock)
+
+
+async def test_a_lapsed_lock_is_taken_again_when_the_task_starts(app: App, look: Look) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task(name="report", unique_for=UNIQUE_FOR)
+    async def report() -> None:
+        started.set()
+        await go_on.wait()
+
+    handle = await report.enqueue()
+    lock = keys.unique("default", "report", b"{}")
+
+    async def lapsed() -> Any:
+        return not await look.client.exists(lock)
+
+    await eventually(lapsed)
+    async with app.worker(**FAST):
+        await started.wait()
+        assert await look.client.get(lock) == handle.id.encode()
+        assert not (await report.enqueue()).created
+        with pytest.raises(TaskIdConflict):
+            await report.using(task_id=handle.id).enqueue()
+        go_on.set()
+        await look.ends(handle.id, "gone")

@@ -1,0 +1,134 @@
+"""A queue seen from a test, with order keys and limits: the scripts called directly, at a given time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.support.keyspace import PARKED
+from tests.support.queue import NOW, Queue
+from veredus.inspector.inspector import Inspector
+from veredus.model.message import TaskMessage
+from veredus.store.intake import ENQUEUE_BOUND
+from veredus.store.lanes import Lanes
+from veredus.store.limits import LimitDesk
+from veredus.store.redis import Redis
+from veredus.wire import keys
+from veredus.wire.messages import encode_task
+
+MESSAGE = encode_task(TaskMessage(type="t", id="x", queue="q"))
+
+
+class Bound(Queue):
+    """The queue `q`, whose tasks have order keys or limit keys."""
+
+    def __init__(self, redis: Redis, client: Any) -> None:
+        super().__init__(redis, client)
+        self.now = NOW
+
+    async def line_up(
+        self,
+        *entries: Any,
+        hold: bool = False,
+        due: str = "",
+        limit_key: str = "",
+        expires: str = "",
+        message: bytes = b"m",
+        now: int | None = None,
+    ) -> list[int]:
+        """Each entry: (id, order key)."""
+        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries)]
+        for task_id, order_key in entries:
+            args += [task_id, message, "", 0, expires, due, order_key, int(hold), limit_key]
+        return await self._run(ENQUEUE_BOUND, self.keys("pending scheduled retry due"), args, now or self.now)
+
+    async def lane(self, order_key: str) -> list[str]:
+        return [item.decode() for item in await self.client.zrange(self.key(f"lane:{order_key}"), 0, -1)]
+
+    async def states(self) -> dict[str, str]:
+        """Of every task; `parked` for one that waits for its turn or for a limit."""
+        found = {}
+        scheduled = dict(await self.client.zrange(self.key("scheduled"), 0, -1, withscores=True))
+        async for name in self.client.scan_iter(match=self.prefix + "*", count=1000):
+            task_id = name.decode().removeprefix(self.prefix)
+            state = (await self.client.hget(name, "state") or b"").decode()
+            found[task_id] = "parked" if scheduled.get(task_id.encode()) == float(PARKED) else state
+        return dict(sorted(found.items()))
+
+    @property
+    def lanes(self) -> Lanes:
+        return Lanes(self.redis, now_ms=self.now)
+
+    @property
+    def limits(self) -> LimitDesk:
+        return LimitDesk(self.redis, now_ms=self.now)
+
+    @property
+    def inspector(self) -> Inspector:
+        return Inspector(self.redis, now_ms=self.now)
+
+    async def tend(self) -> int:
+        return (await self.lanes.tend([self.name], 0))[0]  # type: ignore[return-value]
+
+
+@asynccontextmanager
+async def bound(redis: Redis, client: Any) -> AsyncIterator[Bound]:
+    await client.sadd(keys.QUEUES, "q")
+    yield Bound(redis, client)
+
+
+# What Asynq's own tools do to single tasks, step by step as they do it.
+
+
+async def go_run(q: Bound, task_id: str) -> None:
+    state = (await q.client.hget(q.task(task_id), "state")).decode()
+    assert await q.client.zrem(q.key(state), task_id) == 1
+    await q.client.lpush(q.key("pending"), task_id)
+    await q.client.hset(q.task(task_id), "state", "pending")
+
+
+async def go_delete(q: Bound, task_id: str) -> None:
+    await _go_take_out(q, task_id)
+    await q.client.delete(q.task(task_id))
+
+
+async def go_archive(q: Bound, task_id: str) -> None:
+    await _go_take_out(q, task_id)
+    await q.client.zadd(q.key("archived"), {task_id: q.now // 1000})
+    await q.client.hset(q.task(task_id), "state", "archived")
+
+
+async def go_dequeue(q: Bound) -> str | None:
+    taken = await q.client.rpoplpush(q.key("pending"), q.key("active"))
+    if taken is None:
+        return None
+    task_id = taken.decode()
+    await q.client.hset(q.task(task_id), "state", "active")
+    await q.client.hdel(q.task(task_id), "pending_since")
+    await q.client.zadd(q.key("lease"), {task_id: q.now // 1000 + 30})
+    return task_id
+
+
+async def go_done(q: Bound, task_id: str) -> None:
+    await _go_ack(q, task_id)
+    await q.client.delete(q.task(task_id))
+
+
+async def go_retry(q: Bound, task_id: str, seconds: int) -> None:
+    await _go_ack(q, task_id)
+    await q.client.zadd(q.key("retry"), {task_id: q.now // 1000 + seconds})
+    await q.client.hset(q.task(task_id), "state", "retry")
+
+
+async def _go_ack(q: Bound, task_id: str) -> None:
+    assert await q.client.lrem(q.key("active"), 0, task_id) == 1
+    assert await q.client.zrem(q.key("lease"), task_id) == 1
+
+
+async def _go_take_out(q: Bound, task_id: str) -> None:
+    state = (await q.client.hget(q.task(task_id), "state")).decode()
+    if state == "pending":
+        assert await q.client.lrem(q.key("pending"), 0, task_id) == 1
+    else:
+        assert await q.client.zrem(q.key(state), task_id) == 1

@@ -1,0 +1,76 @@
+"""order/enqueue: new tasks take their place in their lane; only the first is pending."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.order.support import Bound
+from tests.support.keyspace import PARKED, Key, breaches
+from tests.support.queue import NOW, differences
+from veredus.errors import CommandRefused
+
+NS = f"{NOW}000000"
+
+
+async def test_the_first_is_pending_and_the_others_are_parked(q: Bound) -> None:
+    before = await q.everything()
+    assert await q.line_up(("a", "k"), ("b", "k"), ("c", "other")) == [1, 1, 1]
+
+    def task(state: str, key: str) -> Key:
+        return Key("hash", {"msg": "m", "state": state, "order_key": key, "pending_since": NS}, "none")
+
+    assert differences(before, await q.everything()) == {
+        q.task("a"): task("pending", "k"),
+        q.task("b"): task("scheduled", "k"),
+        q.task("c"): task("pending", "other"),
+        q.key("pending"): Key("list", ["c", "a"], "none"),
+        q.key("scheduled"): Key("zset", {"b": PARKED}, "none"),
+        q.key("lane:k"): Key("zset", {"a": "1", "b": "2"}, "none"),
+        q.key("lane:other"): Key("zset", {"c": "1"}, "none"),
+        q.key("lanes"): Key("zset", {"k": str(NOW), "other": str(NOW)}, "none"),
+    }
+
+
+async def test_a_delayed_task_takes_its_place_when_it_is_due(q: Bound) -> None:
+    await q.line_up(("late", "k"), due="+500")
+    await q.line_up(("later", "k"), due="+700")
+    assert await q.lane("k") == []
+    assert await q.states() == {"late": "scheduled", "later": "scheduled"}
+    await q.line_up(("now", "k"))
+    q.now += 1000
+    await q.forward(now=q.now)
+    assert await q.lane("k") == ["now", "late", "later"]
+    assert await q.states() == {"now": "pending", "late": "parked", "later": "parked"}
+    assert breaches(await q.everything()) == []
+
+
+async def test_a_hold_and_a_limit_key_stand_in_the_hash(q: Bound) -> None:
+    await q.line_up(("a", "k"), hold=True, limit_key="l")
+    fields = await q.client.hgetall(q.task("a"))
+    assert (fields[b"order_hold"], fields[b"limit_key"]) == (b"1", b"l")
+    await q.line_up(("b", ""), limit_key="l")
+    assert (await q.states())["b"] == "pending"
+    assert b"order_key" not in await q.client.hgetall(q.task("b"))
+
+
+async def test_an_id_that_is_taken_changes_nothing(q: Bound) -> None:
+    await q.line_up(("a", "k"))
+    before = await q.everything()
+    assert await q.line_up(("a", "other")) == [0]
+    assert await q.everything() == before
+
+
+@pytest.mark.parametrize("damaged", ["lane:k", "lanes", "pending"])
+async def test_nothing_is_written_when_a_key_has_a_wrong_type(q: Bound, damaged: str) -> None:
+    await q.client.set(q.key(damaged), "x")
+    before = await q.everything()
+    with pytest.raises(CommandRefused):
+        await q.line_up(("a", "j"), ("b", "k"))
+    assert await q.everything() == before
+
+
+async def test_a_closed_queue_takes_none(q: Bound) -> None:
+    await q.inspector.close_queue("q")
+    before = await q.everything()
+    assert await q.line_up(("a", "k")) == [-4]
+    assert await q.everything() == before

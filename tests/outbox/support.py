@@ -1,0 +1,131 @@
+"""A session log under test, in the words of its users, at a time that the test chooses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tests.support.keyspace import Key, snapshot
+from veredus.model.delivery import Cursor, PushResult, Quota, SyncHint
+from veredus.model.frames import Kind, Message
+from veredus.store.outbox import Append, Responded
+from veredus.store.sessions import Attached, Created
+from veredus.store.store import Store
+from veredus.wire import session_keys as keys
+from veredus.wire.entries import Entry, Hint, Kick, unpack_hints
+from veredus.wire.frames import decode_tail, encode_tail
+
+BEFORE, AFTER = SyncHint.BEFORE_RESPONSE, SyncHint.AFTER_RESPONSE
+
+
+def tail(text: str, **fields: Any) -> bytes:
+    return encode_tail(Message(body=text.encode(), encoding="raw", **fields))
+
+
+def text_of(data: bytes) -> str:
+    return decode_tail(data).body.decode()
+
+
+class Log:
+    """The store at a time of the test's own, and an independent client as an oracle."""
+
+    def __init__(self, store: Store, client: Any) -> None:
+        self.store = store
+        self.client = client
+        self.now = int(time.time() * 1000)
+        self.at(self.now)
+        self._secrets: dict[str, str] = {}
+        self.generations: dict[str, int] = {}
+
+    def at(self, now_ms: int) -> None:
+        self.now = now_ms
+        self.store.outbox.partitions.now_ms = now_ms
+        self.store.sessions.partitions.now_ms = now_ms
+
+    def later(self, ms: int) -> None:
+        self.at(self.now + ms)
+
+    async def create(self, user: str = "bob", **settings: Any) -> Created:
+        settings = {
+            "node": "n1", "connection": "c1", "secret_hash": "h0", "quota": Quota(), "ttl_ms": 60_000, **settings
+        }  # fmt: skip
+        created = await self.store.sessions.create(user, **settings)
+        self._secrets[created.sid] = settings["secret_hash"]
+        self.generations[created.sid] = created.generation
+        return created
+
+    async def attach(self, sid: str, cursor: Cursor, **settings: Any) -> Attached:
+        """With the right secret, and a new one each time, unless told otherwise."""
+        before = self._secrets.get(sid, "h0")
+        settings = {
+            "user": "bob", "secret_hash": before, "next_secret_hash": before + "x", "node": "n2", "connection": "c2",
+            **settings,
+        }  # fmt: skip
+        attached = await self.store.sessions.attach(sid, cursor=cursor, **settings)
+        if attached.generation:
+            self._secrets[sid] = settings["next_secret_hash"]
+            self.generations[sid] = attached.generation
+        return attached
+
+    async def push(self, sid: str, *texts: str, **settings: Any) -> list[PushResult]:
+        return await self.store.outbox.append([Append(sid, tail(text), **settings) for text in texts])
+
+    async def accept(self, sid: str, rid: int, ms: int = 30_000) -> str:
+        return await self.store.outbox.accept(sid, rid, self.now + ms, self.generations[sid])
+
+    async def bind(self, sid: str, rid: int, hint: SyncHint, text: str, **settings: Any) -> PushResult:
+        return await self.store.outbox.bind(sid, rid, hint, tail(text), **settings)
+
+    async def respond(self, sid: str, rid: int, text: str = "response", **settings: Any) -> Responded:
+        data = tail(text, kind=Kind.RESPONSE, rid=rid)
+        return await self.store.outbox.respond(sid, rid, data, **settings)
+
+    async def entries(self, sid: str) -> list[Entry]:
+        (excerpt,) = await self.store.outbox.read([(sid, 0, 100_000, 1 << 40)])
+        assert excerpt is not None
+        assert [entry.seq for entry in excerpt.entries] == list(range(excerpt.floor + 1, excerpt.top + 1))
+        return excerpt.entries
+
+    async def texts(self, sid: str) -> list[str]:
+        return [text_of(entry.tail) for entry in await self.entries(sid)]
+
+    async def cursor(self, sid: str, seq: int) -> Cursor:
+        (excerpt,) = await self.store.outbox.read([(sid, seq, 1, 1)])
+        assert excerpt is not None
+        ts = excerpt.floor_ts if seq == excerpt.floor else excerpt.entries[0].ts
+        return Cursor(excerpt.epoch, seq, ts)
+
+    async def meta(self, sid: str) -> dict[str, str]:
+        found = await self.client.hgetall(keys.meta(sid))
+        return {name.decode(): value.decode() for name, value in found.items()}
+
+    async def everything(self) -> dict[str, Key]:
+        return await snapshot(self.client)
+
+
+class Ears:
+    """What a node is told, heard by the independent client."""
+
+    def __init__(self, client: Any, node: str) -> None:
+        self._pubsub = client.pubsub()
+        self._node = node
+
+    async def __aenter__(self) -> Ears:
+        await self._pubsub.subscribe(keys.hints(self._node))
+        await self._pubsub.get_message(timeout=5)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._pubsub.aclose()
+
+    async def messages(self, count: int) -> list[Sequence[Hint | Kick | Any]]:
+        heard = []
+        while len(heard) < count:
+            message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=5)
+            assert message is not None, f"only {len(heard)} of {count} messages came"
+            heard.append(unpack_hints(message["data"]))
+        return heard
+
+    async def silent(self) -> bool:
+        return await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=0.05) is None

@@ -1,0 +1,48 @@
+"""A replica that takes over without the last messages: clients that saw them are told, others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.outbox.support import Log, text_of
+from tests.support.servers import RealServer, free_port, wait_for
+from veredus.model.delivery import Cursor
+from veredus.store.store import Store, connect
+
+
+@pytest.mark.parametrize("pushed_since", [0, 1, 2, 5])
+async def test_a_promoted_replica_without_the_tail(new_server: Callable[..., RealServer], pushed_since: int) -> None:
+    master = new_server("--repl-diskless-sync-delay", "0", port=free_port())
+    replica = new_server("--replicaof", "127.0.0.1", str(master.port))
+    wait_for(lambda: replica.client().info("replication").get("master_link_status") == "up", what="the replication")
+    before = Log(Store(connect(master.url)), None)
+    sid = (await before.create()).sid
+    other = (await before.create("eve")).sid
+    await before.push(sid, "a", "b", "c")
+    await before.push(other, "x")
+    unhurt = await before.cursor(other, 1)
+    assert master.client().wait(1, 5000) == 1
+    replica.client().execute_command("REPLICAOF", "NO", "ONE")
+    before.later(5)
+    await before.push(sid, "lost d", "lost e")
+    seen = await before.cursor(sid, 5)
+    partly = await before.cursor(sid, 3)
+    await before.store.close()
+    master.kill()
+
+    after = Log(Store(connect(replica.url)), None)
+    after.at(before.now + 10)
+    if pushed_since:
+        await after.push(sid, *[f"new {n}" for n in range(pushed_since)])
+    attached = await after.attach(sid, seen)
+    reason = "ahead" if pushed_since < 2 else "fork"
+    assert (attached.result, attached.reason) == ("reset", reason)
+    assert attached.base == Cursor(attached.epoch, 0, 0)
+    expected = ["a", "b", "c", *[f"new {n}" for n in range(pushed_since)]]
+    assert [text_of(entry.tail) for entry in attached.entries] == expected
+    again = await after.attach(sid, partly._replace(epoch=attached.epoch))  # what both have in common still fits
+    assert again.result == "resumed"
+    assert (await after.attach(other, unhurt, user="eve")).result == "resumed"
+    await after.store.close()

@@ -1,0 +1,126 @@
+"""app.follow: a task's progress and end reach a client in one line of code, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.integration.support import FAST, eventually
+from tests.outbox.support import Log
+from tests.support.servers import VALKEY_ONLY
+from veredus import App, ConfigError, SkipRetry, current
+from veredus.client.following import Herald
+from veredus.client.notifier import Notifier
+from veredus.wire import keys
+from veredus.wire.frames import decode_tail
+
+pytestmark = VALKEY_ONLY
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[App]:
+    app = App(url)
+    yield app
+    await app.close()
+
+
+async def told(log: Log, sid: str) -> list[tuple[str, dict[str, Any]]]:
+    messages = [decode_tail(entry.tail) for entry in await log.entries(sid)]
+    return [(message.type, json.loads(message.body)) for message in messages]
+
+
+async def test_progress_and_result_arrive_in_order_though_the_caller_is_gone(app: App, log: Log, url: str) -> None:
+    sid = (await log.create()).sid
+    gate = asyncio.Event()
+
+    async def render(pages: int) -> dict[str, int]:
+        await gate.wait()
+        await current().progress(0.5, "half")
+        return {"pages": pages}
+
+    caller = App(url)
+    caller.task(name="render", retention=60)(render)
+    app.task(name="render", retention=60)(render)
+    handle = await caller.enqueue("render", {"pages": 7})
+    await caller.follow(handle, session=sid)
+    await caller.close()
+    async with app.worker(**FAST):
+        gate.set()
+        await eventually(lambda: _ended(log, sid))
+    first, last = await told(log, sid)
+    assert first == ("task.progress", {"task": handle.id, "queue": "default", "share": 0.5, "note": "half"})
+    ended = {"task": handle.id, "queue": "default", "state": "completed", "result": {"pages": 7}}
+    assert last == ("task.ended", ended)
+    assert await log.client.exists(keys.told("default")) == 0
+
+
+async def test_each_way_to_end_is_told(app: App, log: Log) -> None:
+    @app.task(max_retry=0)
+    async def fails() -> None:
+        raise SkipRetry("no paper")
+
+    @app.task
+    async def vanishes() -> None:
+        pass
+
+    @app.task(retention=60)
+    async def large() -> str:
+        return "x" * 100_000
+
+    calls = {"fails": fails, "vanishes": vanishes, "large": large, "cancelled": fails}
+    sids, handles = {}, {}
+    for name, task in calls.items():
+        sids[name] = (await log.create(name)).sid
+        handles[name] = await task.enqueue()
+        await app.follow(handles[name], user=name)
+    await handles["cancelled"].cancel(then="delete")
+    async with app.worker(**FAST):
+        for sid in sids.values():
+            await eventually(lambda sid=sid: _ended(log, sid))
+    bodies = {name: (await told(log, sid))[-1][1] for name, sid in sids.items()}
+    assert {name: body["state"] for name, body in bodies.items()} == {
+        "fails": "archived", "vanishes": "done", "large": "completed", "cancelled": "cancelled",
+    }  # fmt: skip
+    assert "no paper" in bodies["fails"]["error"]
+    assert bodies["large"]["result"] == "x" * 100_000
+
+
+async def test_a_task_that_has_ended_is_told_at_once_and_an_absent_user_gets_mail(app: App, log: Log) -> None:
+    @app.task(retention=60)
+    async def quick() -> int:
+        return 1
+
+    async with app.worker(**FAST):
+        handle = await quick.enqueue()
+        await handle.result(10)
+    await app.follow(handle, user="joe")
+    created = await log.create("joe")
+    assert [body["result"] for _, body in await told(log, created.sid)] == [1]
+
+
+async def test_several_heralds_tell_each_thing_once_and_in_order(app: App, log: Log) -> None:
+    sid = (await log.create()).sid
+    key = keys.task("default", "t")
+    for n in range(30):
+        progress = json.dumps({"share": n / 30, "note": "", "at": 1.0})
+        await log.client.rpush(keys.told("default"), f"{n}.0 >s:{sid} progress {len(key)} {key}{progress}")
+    await log.client.rpush(keys.told("default"), "what is this")
+    heralds = [Herald(log.store, Notifier(log.store)) for _ in range(4)]
+    await asyncio.gather(*[herald.pass_on(["default", "other"]) for herald in heralds])
+    assert [round(body["share"] * 30) for _, body in await told(log, sid)] == list(range(30))
+    assert await log.client.exists(keys.told("default")) == 0
+
+
+async def test_who_is_meant_must_be_said(app: App) -> None:
+    handle = app.handle("t")
+    for target in ({}, {"session": "p000-x", "user": "bob"}, {"session": "bob"}, {"user": ""}):
+        with pytest.raises(ConfigError, match=r"target|session|user"):
+            await app.follow(handle, **target)  # type: ignore[arg-type]
+
+
+async def _ended(log: Log, sid: str) -> bool:
+    return any(kind == "task.ended" for kind, _ in await told(log, sid))

@@ -1,0 +1,135 @@
+"""Hints: heard at once, subscribed again after a break, and a deaf connection is found by probing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.outbox.support import Log, text_of
+from tests.support.servers import VALKEY_ONLY, RealServer
+from veredus.store.hints import Hints
+from veredus.store.store import Store, connect
+from veredus.wire import session_keys as keys
+from veredus.wire.entries import Hint, Kick, Probe, pack_probe, unpack_hints
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.rows: list[Hint | Kick] = []
+        self.doubts = 0
+        self._news = asyncio.Event()
+
+    def hints(self, rows: Sequence[Hint | Kick]) -> None:
+        self.rows += rows
+        self._news.set()
+
+    def doubt(self) -> None:
+        self.doubts += 1
+        self._news.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+
+@asynccontextmanager
+async def listening(store: Store, node: str = "n1", **settings: Any) -> AsyncIterator[tuple[Hints, Heard]]:
+    heard = Heard()
+    hints = Hints(store.redis, node, heard.hints, heard.doubt, **settings)
+    task = asyncio.create_task(hints.run())
+    await asyncio.wait_for(hints.subscribed(), 10)
+    yield hints, heard
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_is_appended_is_heard_with_its_entries(log: Log) -> None:
+    async with listening(log.store) as (hints, heard):
+        sid = (await log.create()).sid
+        await log.push(sid, "a", "b")
+        await log.store.sessions.close(sid, "over")
+        await heard.until(lambda: len(heard.rows) == 2)
+        hint = heard.rows[0]
+        assert isinstance(hint, Hint)
+        assert [text_of(entry.tail) for entry in hint.entries] == ["a", "b"]
+        assert heard.rows[1] == Kick(sid, 1, "over")
+        assert await hints.probe()
+        assert hints.healthy
+        assert heard.doubts == 0
+    assert not hints.healthy
+
+
+async def test_after_a_break_it_listens_again_and_says_that_something_may_be_missing(log: Log) -> None:
+    async with listening(log.store) as (hints, heard):
+        sid = (await log.create()).sid
+        await log.client.client_kill_filter(_type="pubsub")
+        await heard.until(lambda: heard.doubts == 1)
+        assert hints.healthy
+        await log.push(sid, "a")
+        await heard.until(lambda: len(heard.rows) == 1)
+
+
+@VALKEY_ONLY
+async def test_a_deaf_connection_is_red_and_replaced(log: Log) -> None:
+    """The worst kind of failure: connected, everything looks well, nothing arrives."""
+    async with listening(log.store, probe_every=0.05) as (hints, heard):
+        sid = (await log.create()).sid
+        receive, hints._receive = hints._receive, lambda channel, data: None  # type: ignore[method-assign]
+        hints._connections[0].on_message = hints._receive
+        await asyncio.sleep(0.08)
+        async with asyncio.timeout(5):
+            while hints.healthy:
+                await asyncio.sleep(0.01)
+        hints._receive = receive  # type: ignore[method-assign]
+        await heard.until(lambda: heard.doubts >= 1)
+        async with asyncio.timeout(5):
+            while not hints.healthy:
+                await asyncio.sleep(0.01)
+        await log.push(sid, "a")
+        await heard.until(lambda: len(heard.rows) == 1)
+
+
+async def test_a_server_that_is_away_is_tried_until_it_is_back(new_server: Callable[..., RealServer]) -> None:
+    server = new_server()
+    store = Store(connect(server.url))
+    async with listening(store) as (hints, heard):
+        server.kill()
+        async with asyncio.timeout(5):
+            while hints.healthy:
+                await asyncio.sleep(0.01)
+        await asyncio.to_thread(server.start)
+        await heard.until(lambda: heard.doubts == 1)
+        assert hints.healthy
+    await store.close()
+
+
+async def test_noise_on_the_channel_harms_nobody(log: Log) -> None:
+    async with listening(log.store) as (_, heard):
+        for noise in (b"", b"x", b"m\x05abc", b"k\x01a", b"\xff" * 40):
+            await log.client.publish(keys.hints("n1"), noise)
+        sid = (await log.create()).sid
+        await log.push(sid, "a")
+        await heard.until(lambda: len(heard.rows) == 1)
+        assert heard.doubts == 0
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_hints_or_refused(data: bytes) -> None:
+    try:
+        unpack_hints(data)
+    except ValueError:
+        pass
+
+
+def test_a_probe_comes_back_as_it_was() -> None:
+    assert unpack_hints(pack_probe(7)) == [Probe(7)]
+    with pytest.raises(ValueError, match="begins with"):
+        unpack_hints(b"z\x00")

@@ -1,0 +1,175 @@
+"""Users with their mailboxes, groups, and everyone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.outbox.support import Ears, Log, tail
+from tests.support.servers import VALKEY_ONLY
+from veredus.errors import CommandRefused, ConfigError
+from veredus.model.delivery import Quota, Status
+from veredus.store.outbox import Post
+from veredus.store.spreading import MAIL_ENTRIES
+from veredus.store.store import Store, connect
+from veredus.wire import session_keys as keys
+
+
+async def test_a_user_is_reached_in_all_sessions_in_one_step(log: Log) -> None:
+    one, two = await log.create(node="n1"), await log.create(node="n2")
+    await log.store.sessions.detach([(two.sid, 1)])
+    full = await log.create(quota=Quota(entries=1))
+    await log.push(full.sid, "x")
+    results = await log.store.outbox.append_to_user("bob", tail("hi"))
+    assert sorted(results) == sorted(
+        [(Status.QUEUED, 1, one.sid), (Status.QUEUED, 1, two.sid), (Status.FULL, 0, full.sid)]
+    )
+    assert await log.texts(two.sid) == ["hi"]
+
+
+async def test_many_users_in_one_call_and_one_message_per_node(log: Log) -> None:
+    sids = [(await log.create(f"u{i}")).sid for i in range(5)]
+    async with Ears(log.client, "n1") as ears:
+        answers = await log.store.outbox.append_to_users([Post(f"u{i}", tail(f"{i}")) for i in range(6)])
+        assert [[r.status for r in answer] for answer in answers] == [[Status.QUEUED]] * 5 + [[Status.GONE]]
+        assert {row.sid for row in (await ears.messages(1))[0]} == set(sids)
+        assert await ears.silent()
+
+
+async def test_a_key_counts_for_the_user_not_for_each_session(log: Log) -> None:
+    one = await log.create()
+    assert [r.status for r in await log.store.outbox.append_to_user("bob", tail("a"), dedupe_key="k")] == ["queued"]
+    two = await log.create()
+    assert await log.store.outbox.append_to_user("bob", tail("a"), dedupe_key="k") == [(Status.DUPLICATE, 1, one.sid)]
+    assert await log.texts(two.sid) == []
+
+
+async def test_an_absent_user_finds_the_mail_in_the_next_session(log: Log) -> None:
+    outbox = log.store.outbox
+    assert await outbox.append_to_user("bob", tail("lost")) == [(Status.GONE, 0, "")]
+    assert await log.everything() == {}
+    assert await outbox.append_to_user("bob", tail("m1"), wait_ms=5000) == [(Status.WAITING, 0, "")]
+    assert await outbox.append_to_user("bob", tail("m1"), wait_ms=5000, dedupe_key="k") == [(Status.WAITING, 0, "")]
+    assert (await outbox.append_to_user("bob", tail("m1"), wait_ms=5000, dedupe_key="k"))[0].status == "duplicate"
+    await outbox.append_to_user("bob", tail("too old"), wait_ms=100)
+    await outbox.append_to_user("bob", tail("m3"), wait_ms=5000, expiry="+3000")
+    await outbox.append_to_user("eve", tail("for eve"), wait_ms=5000)
+    assert (await log.everything())[keys.mailbox("bob")].ttl == "seconds"
+    log.later(1000)
+    created = await log.create()
+    assert created.top == 3
+    entries = await log.entries(created.sid)
+    assert await log.texts(created.sid) == ["m1", "m1", "m3"]
+    assert [entry.expiry for entry in entries] == [0, 0, log.now + 2000]
+    assert keys.mailbox("bob") not in await log.everything()
+    assert (await log.create()).top == 0
+
+
+async def test_a_mailbox_is_bounded_and_what_waited_too_long_makes_room(log: Log) -> None:
+    outbox = log.store.outbox
+    rows = [Post("bob", tail("x"), wait_ms=1000)] * MAIL_ENTRIES
+    await outbox.append_to_users(rows)
+    assert (await outbox.append_to_user("bob", tail("x"), wait_ms=1000))[0].status is Status.FULL
+    log.later(1001)
+    assert (await outbox.append_to_user("bob", tail("y"), wait_ms=1000))[0].status is Status.WAITING
+    assert await log.client.llen(keys.mailbox("bob")) == 1
+    big = tail("z" * 600_000)
+    statuses = [(await outbox.append_to_user("eve", big, wait_ms=1000))[0].status for _ in range(2)]
+    assert statuses == [Status.WAITING, Status.FULL]
+
+
+async def test_names_that_could_be_taken_for_other_keys(log: Log) -> None:
+    for user in ("a", "a:mail", "{x}", "a b", "ü" * 100, "a:i:k"):
+        created = await log.create(user)
+        assert created.sid[:4] == keys.user_tag(user)
+        assert (await log.store.outbox.append_to_user(user, tail(user), dedupe_key="k"))[0].session == created.sid
+        assert await log.texts(created.sid) == [user]
+    with pytest.raises(ConfigError, match="user"):
+        await log.store.outbox.append_to_user("", tail("x"))
+    with pytest.raises(ConfigError, match="user"):
+        await log.create("x" * 201)
+
+
+async def test_a_group_across_partitions(log: Log) -> None:
+    members = [(await log.create(f"u{i}", groups=["room"])).sid for i in range(30)]
+    outsider = (await log.create("out")).sid
+    assert await log.store.sessions.join(outsider, "other")
+    assert await log.store.sessions.join("p000-nobody", "room") is False
+    spread = await log.store.outbox.append_to_group("room", tail("hi"))
+    assert spread.counts == {Status.QUEUED: 30}
+    for sid in members:
+        assert await log.texts(sid) == ["hi"]
+    assert await log.texts(outsider) == []
+    assert await log.store.sessions.leave(members[0], "room") is True
+    assert await log.store.sessions.leave(members[0], "room") is False
+    spread = await log.store.outbox.append_to_group("room", tail("again"), dedupe_key="k")
+    assert (spread.sessions, spread.ok) == (29, True)
+    spread = await log.store.outbox.append_to_group("room", tail("again"), dedupe_key="k")
+    assert spread.counts == {Status.DUPLICATE: 29}
+    assert (await log.store.outbox.append_to_group("nobody", tail("x"))).sessions == 0
+
+
+async def test_a_large_group_in_one_partition_goes_in_bounded_chunks(log: Log) -> None:
+    sids = [(await log.create("bob", groups=["room"], max_sessions=0)).sid for _ in range(45)]
+    await log.client.config_resetstat()
+    spread = await log.store.outbox.append_to_group("room", tail("hi"))
+    assert spread.counts == {Status.QUEUED: 45}
+    calls = (await log.client.info("commandstats"))["cmdstat_zrangebylex"]["calls"]
+    assert calls == 3
+    for sid in sids:
+        assert await log.texts(sid) == ["hi"]
+
+
+async def test_groups_are_limited_and_forgotten_with_their_last_member(log: Log) -> None:
+    created = await log.create(groups=[f"g{i}" for i in range(128)])
+    with pytest.raises(ConfigError, match="128"):
+        await log.store.sessions.join(created.sid, "one more")
+    assert await log.store.sessions.join(created.sid, "g0")
+    await log.store.sessions.close(created.sid)
+    await log.store.outbox.append_to_group("g0", tail("x"))
+    assert keys.group_partitions("g0") not in await log.everything()
+
+
+@VALKEY_ONLY
+async def test_nobody_who_joined_is_overlooked_by_who_forgets_empty_partitions(log: Log, url: str) -> None:
+    """Joining and forgetting are each several commands: in whatever order they come, the member is reached."""
+    sid = (await log.create()).sid
+    others = [Store(connect(url)) for _ in range(4)]
+    for _ in range(60):
+        await asyncio.gather(
+            others[0].sessions.join(sid, "room"), *[other.outbox.append_to_group("room", b"x") for other in others]
+        )
+        assert (await log.store.outbox.append_to_group("room", b"y")).sessions == 1
+        await log.store.sessions.leave(sid, "room")
+    for other in others:
+        await other.close()
+
+
+async def test_whoever_has_ended_is_not_counted(log: Log) -> None:
+    one, two = await log.create(groups=["room"]), await log.create("eve", groups=["room"], ttl_ms=10)
+    await log.store.sessions.detach([(two.sid, 1)])
+    log.later(11)
+    for spread in (
+        await log.store.outbox.append_to_group("room", tail("x")),
+        await log.store.outbox.append_to_everyone(tail("x")),
+    ):
+        assert (spread.counts, spread.ok) == ({Status.QUEUED: 1}, True)
+    assert len(await log.texts(one.sid)) == 2
+
+
+async def test_everyone(log: Log) -> None:
+    sids = [(await log.create(f"u{i}")).sid for i in range(40)] + [(await log.create("")).sid for _ in range(10)]
+    spread = await log.store.outbox.append_to_everyone(tail("all"))
+    assert spread.counts == {Status.QUEUED: 50}
+    for sid in sids:
+        assert await log.texts(sid) == ["all"]
+
+
+async def test_damage_of_an_index_stops_before_the_first_write(log: Log) -> None:
+    await log.create()
+    await log.client.set(keys.user("eve"), "x")
+    before = await log.everything()
+    with pytest.raises(CommandRefused, match="WRONGTYPE"):
+        await log.store.outbox.append_to_users([Post("bob", tail("1")), Post("eve", tail("2"))])
+    assert await log.everything() == before
