@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check browser crash chaos bench bench-peers lock clean
+.PHONY: help setup demo test check browser crash chaos bench bench-peers docs docs-check lock clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,14 +34,14 @@ check: $(STAMP) ## ruff and mypy --strict
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-browser: $(STAMP) ## the example's page in a headless Chromium: cut, resume, order; pictures in artifacts/ (needs a Chromium)
+browser: $(STAMP) ## the dashboard and the example's page in a headless Chromium; pictures in artifacts/ (needs a Chromium)
 	@VEREDUS_TEST_BROWSER=1 $(BIN)/python -m pytest tests/browser -q
 
 crash: $(STAMP) ## the crash tests at full size: storms of kill -9, stopped servers, failovers, default leases
 	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/crash tests/cluster -q -s
 
-chaos: $(STAMP) ## the gateway's storm at full size: 100,000 pushes and 5,000 requests while everything is killed
-	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/gateway/test_chaos.py -q -s
+chaos: $(STAMP) ## the gateway's storm at full size: 100,000 pushes, 5,000 requests, everything killed; a reader stuck for a minute
+	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/gateway/test_chaos.py tests/gateway/test_stuck.py -q -s
 
 bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost beside the limits of this machine
 	@$(BIN)/python -m benchmarks
@@ -49,9 +49,20 @@ bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost besid
 bench-peers: $(STAMP) ## the same job through rq, celery, arq, dramatiq, ... in environments of their own, and the ratios
 	@$(BIN)/python -m benchmarks.peers
 
-lock: $(STAMP) ## write requirements/dev.txt anew from pyproject.toml
+$(VENV)/.docs: requirements/docs.txt $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
+	@touch $@
+
+docs: $(VENV)/.docs ## the documentation as a static site in site/; fails on a broken link
+	@$(BIN)/python -m tools.docs
+
+docs-check: $(VENV)/.docs ## build the wheel, install it with pip in an empty environment and do what the first pages say, word for word
+	@VEREDUS_TEST_WHEEL=1 $(BIN)/python -m pytest tests/docs/test_wheel.py -q -s
+
+lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --universal --no-emit-index-url --no-header --python-version 3.11 --group dev -o requirements/dev.txt
+	@$(BIN)/uv pip compile --universal --no-emit-index-url --no-header --python-version 3.11 --group docs -c requirements/dev.txt -o requirements/docs.txt
 
 clean: ## remove .venv and what the tools cached
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

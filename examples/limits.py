@@ -26,9 +26,8 @@ async def send_mail(host: str) -> None:
 
 async def main() -> None:
     async with app:
-        await app.enqueue_many(
-            send_mail.using(limit_key=host).call(host) for _ in range(20) for host in ("a.example", "b.example", "c.example")
-        )
+        hosts = ["a.example", "b.example", "c.example"] * 20
+        await app.enqueue_many(send_mail.using(limit_key=host).call(host) for host in hosts)
         async with app.worker(queues="mails", concurrency=20), app.worker(queues="mails", concurrency=20):
             while len(starts) < 60 or any(running.values()):
                 await asyncio.sleep(0.01)

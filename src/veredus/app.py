@@ -284,6 +284,10 @@ class App(Scheduling, Steering, Serving, Pushing):
     def send_sync(self, call: Call[Any]) -> Handle[Any]:
         return self._portal.run(self.send(call))
 
+    def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine for synchronous code, on the loop that the `_sync` methods use."""
+        return self._portal.run(coroutine)
+
     def _raw_call(self, task_type: str, payload: Any, options: Mapping[str, Any]) -> Call[Any]:
         from veredus.wire.payload import encode_value
 

@@ -55,8 +55,12 @@ class ItemDropped:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
+    """So many delayed tasks became pending; `late` is how many seconds after the first of them was due, as far as that
+    was known beforehand."""
+
     queue: str
     moved: int
+    late: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,14 @@ async def _archived(app: App) -> Any:
 
 def test_lanes(held: Command) -> None:
     [lane] = held("queue", "lanes", "mail", "--json").json
-    expected = {"queue": "mail", "order_key": "account:7", "size": 2, "first": "broken", "state": "archived", "held": True}
+    expected = {
+        "queue": "mail",
+        "order_key": "account:7",
+        "size": 2,
+        "first": "broken",
+        "state": "archived",
+        "held": True,
+    }
     assert lane == expected
     shown = held("queue", "lanes", "mail", "--held")
     assert shown.code == 0

@@ -17,7 +17,7 @@ from websockets.exceptions import WebSocketException
 from tests.gateway.fleet import ROOT, Site
 from tests.gateway.support import JsonClient
 from tests.support.servers import RealServer
-from veredus import App
+from veredus import App, ConfigError
 from veredus.peer import Connected, connect
 
 NewServer = Callable[..., RealServer]
@@ -155,3 +155,20 @@ async def test_the_command_refuses_what_is_not_safe(valkey_server: RealServer) -
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert "ws: got '0.0.0.0:0', expected a loopback address" in ended.stderr
+
+
+async def test_the_bench_loses_nothing_through_broken_connections(valkey_server: RealServer) -> None:
+    arguments = ("--clients", "6", "--rate", "300", "--seconds", "1.5", "--cut", "1", "--transport", "both", "--json")
+    found = json.loads(await asyncio.to_thread(_cli, valkey_server, "gateway", "bench", *arguments))
+    assert (found["missing"], found["out_of_order"], found["refused"]) == (0, 0, 0)
+    assert found["delivered"] == found["pushed"] == 450
+    assert found["cuts"]
+    assert found["p50_ms"] > 0
+
+
+async def test_a_port_that_is_taken_is_said_so(app: App) -> None:
+    async with app.gateway(ws="127.0.0.1:0", quic="off", http="127.0.0.1:0") as gateway:
+        for name, place in (("ws", gateway.ws_address), ("http", gateway.http_address)):
+            settings = {"ws": "127.0.0.1:0", "quic": "off", "http": "off", name: str(place)}
+            with pytest.raises(ConfigError, match=f"{name}: got '{place}', expected an address that is free"):
+                await app.gateway(**settings).start()

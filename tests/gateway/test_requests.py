@@ -229,6 +229,24 @@ async def test_s5_refused_requests_do_not_desynchronise_the_client(app: App) -> 
         assert (await client.frame("msg"))["body"] == "x"
 
 
+@pytest.mark.parametrize("kind", ["request", "join", "cancel", "auth"])
+async def test_a_flood_of_frames_ends_the_connection_and_nobody_else_s(app: App, kind: str) -> None:
+    frames = {
+        "request": {"t": "request", "rid": 1, "action": "nothing"},
+        "join": {"t": "join", "group": "g"},
+        "cancel": {"t": "cancel", "rid": 1},
+        "auth": {"t": "auth", "token": "ada"},
+    }
+    async with gateway(app, request_rate=5, request_burst=10) as gw:
+        flooder, other = await JsonClient.open(gw, "ada"), await JsonClient.open(gw, "bob")
+        for _ in range(4):
+            await flooder.send(*[frames[kind]] * 50)
+        assert await flooder.close_code() == 4005
+        assert (await JsonClient.open(gw, "ada", flooder.resumption())).welcome["result"] == "resumed"
+        await app.push("x", session=other.sid)
+        assert (await other.take(1))[0]["body"] == "x"
+
+
 async def test_too_many_open_requests_of_one_session_are_refused(app: App) -> None:
     _echo(app)
     async with gateway(app, open_requests=3) as gw:

@@ -73,8 +73,8 @@ class GroupQueue(Queue):
     async def aggregate(
         self, group: str, members: list[Any], tasks: list[Any], set_id: str = SET, *, now: int | None = NOW
     ) -> tuple[int, list[int]]:
-        """Members: an id, or (id, lock). Tasks: (id, message, lock, ttl, expires, due, group, order key, hold, limit key), as far as
-        given."""
+        """Members: an id, or (id, lock). Tasks: (id, message, lock, ttl, expires, due, group, order key, hold, limit
+        key), as far as given."""
         args: list[Any] = [self.prefix, self.key("g:"), keys.delay_wakeup(self.name), len(members), len(tasks)]
         for row in members:
             args += _filled(row, ["", ""])

@@ -114,6 +114,22 @@ async def test_a_rate_is_kept_and_used_up(url: str, redis_client: Any) -> None:
     await app.close()
 
 
+async def test_two_limits_that_are_both_used_up_do_not_send_tasks_to_and_fro(url: str, redis_client: Any) -> None:
+    app, log = App(url), Log()
+
+    @app.task(name="t", limit=[Limit(rate="20/200ms"), Limit(concurrency=2, per="key")])
+    async def t(key: str) -> None:
+        await log.run(key, 0.02)
+
+    await app.enqueue_many([t.using(limit_key=f"k{n % 3}").call(f"k{n % 3}") for n in range(120)])
+    async with app.worker(concurrency=20), app.worker(concurrency=20):
+        await eventually(lambda: empty(redis_client), "the end of all tasks")
+    times = [at for _, at in log.starts]
+    assert max(log.most.values()) == 2
+    assert 1.0 <= times[-1] - times[0] < 2.5, "1.0 s is what the rate allows"
+    await app.close()
+
+
 async def test_a_burst_ends_only_when_those_who_waited_are_done(url: str, redis_client: Any) -> None:
     app, log = App(url), Log()
 

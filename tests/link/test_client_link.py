@@ -295,14 +295,18 @@ def test_a_log_that_ends_before_what_was_received_is_a_discontinuity() -> None:
     assert link.receive(sent(message(2), Message(3, 7000)), 2.0) == [Received(Message(3, 7000), Cursor(EPOCH, 3, 7000))]
 
 
-def test_an_accept_that_was_lost_with_the_connection_is_read_from_the_welcome() -> None:
+def test_after_a_resume_only_what_is_done_or_was_accepted_is_not_sent_again() -> None:
     link = open_client()
-    link.request("a", no_reply=True)
-    link.request("b")
-    _, events, again = reconnect(link, welcome("resumed", open=(OpenRequest(1, "done"), OpenRequest(2, "open"))))
-    assert events[1:] == [Accepted(1), Accepted(2)]
-    assert again == []
-    assert link.unanswered == 1
+    link.request("one way", no_reply=True)
+    for action in ("noted only", "accepted", "forgotten"):
+        link.request(action)
+    drain(link)
+    link.receive(sent(Accept(3), Accept(4)), 1.0)
+    known = (OpenRequest(1, "done"), OpenRequest(2, "open"), OpenRequest(3, "open"))
+    _, events, again = reconnect(link, welcome("resumed", open=known))
+    assert events[1:] == [Accepted(1)]
+    assert again == [Request(2, "noted only"), Request(4, "forgotten")]
+    assert link.unanswered == 3
 
 
 def test_when_the_session_is_gone_what_was_sent_is_given_up_and_what_was_not_is_sent() -> None:

@@ -137,6 +137,19 @@ def test_garbage_and_oversized_frames_have_their_codes() -> None:
     assert ended(CloseCode.RATE_LIMITED, link.receive(sent(*[Ack(0)] * 11), 0.0))
 
 
+def test_a_client_that_asks_and_does_not_read_the_answers_cannot_fill_the_memory() -> None:
+    link = open_server()
+    rid, events = 0, []
+    while not events:
+        requests = [Request(rid + i, "a") for i in range(1, 501)]
+        events = [event for event in link.receive(sent(*requests), 1.0) if isinstance(event, Ended)]
+        for request in requests:
+            link.reject(request.rid, 429, 1.0)
+        rid += 500
+    assert ended(CloseCode.RATE_LIMITED, events)  # type: ignore[arg-type]
+    assert rid <= 6000
+
+
 # ---- order and window
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.outbox.support import AFTER, BEFORE, Log, tail
 from tests.outbox.test_hints import listening
 from tests.support.clusters import THIRD, Nodes
+from veredus.client.notifier import Notifier
 from veredus.model.delivery import NO_CURSOR, Status
 from veredus.store.outbox import Append, Post
 from veredus.store.partitions import SHARDED
@@ -73,6 +74,28 @@ async def test_binds_responses_users_groups_everyone_and_the_sweep(log: Log) -> 
     log.later(60_000)
     assert len((await log.store.sessions.sweep()).expired) == 21
     assert (await log.store.outbox.append_to_everyone(tail("e"))).sessions == 0
+
+
+async def test_durable_pushes_find_a_slot_that_moved(nodes: Nodes, log: Log) -> None:
+    sids = [(await log.create(f"user{i}")).sid for i in range(9)]
+    slot = slot_of(keys.sessions(keys.user_tag("mover")))
+    source = min(slot // THIRD, 2)
+    notifier = Notifier(log.store)
+    try:
+        for server in nodes.masters:
+            server.client().config_set("appendfsync", "always")
+            server.client().config_set("appendonly", "yes")
+        results = await asyncio.gather(*[notifier.push(1, session=sid, durability="fsync") for sid in sids])
+        assert [result.status for result in results] == ["queued"] * 9
+        nodes.move(slot, (source + 1) % 3)
+        moved = await notifier.push(1, user="mover", wait=60, durability="fsync")
+        assert moved[0].status == "waiting"
+    finally:
+        for server in nodes.masters:
+            server.client().config_set("appendonly", "no")
+            server.flush()
+        nodes.move(slot, source)
+        await notifier.close()
 
 
 async def test_a_moved_slot_is_heard_from_again(nodes: Nodes, log: Log) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
+from tests.integration.support import eventually
 from tests.outbox.support import Log, text_of
-from tests.support.servers import RealServer, free_port, wait_for
+from tests.outbox.test_hints import listening
+from tests.support.sentinels import Sentinels
+from tests.support.servers import NoBinary, RealServer, free_port, wait_for
+from veredus.errors import StoreError
 from veredus.model.delivery import Cursor
 from veredus.store.store import Store, connect
 
 
-@pytest.mark.parametrize("pushed_since", [0, 1, 2, 5])
+@pytest.mark.parametrize("pushed_since", [0, 3])
 async def test_a_promoted_replica_without_the_tail(new_server: Callable[..., RealServer], pushed_since: int) -> None:
     master = new_server("--repl-diskless-sync-delay", "0", port=free_port())
     replica = new_server("--replicaof", "127.0.0.1", str(master.port))
@@ -46,3 +51,36 @@ async def test_a_promoted_replica_without_the_tail(new_server: Callable[..., Rea
     assert again.result == "resumed"
     assert (await after.attach(other, unhurt, user="eve")).result == "resumed"
     await after.store.close()
+
+
+@pytest.mark.parametrize("how", ["kill", "ask"])
+async def test_hints_arrive_again_after_a_failover(how: str) -> None:
+    """Nothing is worse than a node that looks well and hears nothing."""
+    try:
+        sentinels = Sentinels()
+    except NoBinary as exc:
+        pytest.skip(str(exc))
+    try:
+        log = Log(Store(connect(sentinels.url)), None)
+        async with listening(log.store, probe_every=0.5) as (hints, heard):
+            sid = (await log.create()).sid
+            old = sentinels.master()
+            wait_for(sentinels.replicated, what="the replication")
+            if how == "kill":
+                old.kill()
+            else:
+                sentinels.fail_over()
+            await asyncio.to_thread(sentinels.wait_for_master_other_than, old)
+            await eventually(lambda: heard.doubts >= 1 and hints.healthy, 20, "it listens to the new master")
+            await eventually(lambda: _pushed(log, sid), 20, "the new master takes pushes")
+            await heard.until(lambda: any(row.sid == sid for row in heard.rows))
+        await log.store.close()
+    finally:
+        sentinels.close()
+
+
+async def _pushed(log: Log, sid: str) -> bool:
+    try:
+        return (await log.push(sid, "x"))[0].ok
+    except StoreError:
+        return False

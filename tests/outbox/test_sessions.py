@@ -140,6 +140,23 @@ async def test_a_log_whose_list_was_lost_is_told_not_papered_over(log: Log) -> N
     assert await log.texts(sid) == ["c"]
 
 
+async def test_a_lost_list_never_gives_a_message_another_number(log: Log) -> None:
+    created = await log.create()
+    sid = created.sid
+    await log.push(sid, *"abcde")
+    await log.store.outbox.ack([(sid, 2, 0)])
+    cursor = await log.cursor(sid, 3)
+    await log.client.delete(keys.outbox(sid))
+    assert [r.seq for r in await log.push(sid, "f", "g")] == [6, 7]
+    assert [(entry.seq, text_of(entry.tail)) for entry in await log.entries(sid)] == [(6, "f"), (7, "g")]
+    meta = await log.meta(sid)
+    assert meta["e"] != created.epoch
+    assert int(meta["cb"]) - int(meta["cf"]) == sum(24 + len(entry.tail) for entry in await log.entries(sid))
+    attached = await log.attach(sid, cursor)
+    assert (attached.result, attached.reason, attached.base.seq) == ("reset", "epoch", 5)
+    assert [text_of(entry.tail) for entry in attached.entries] == ["f", "g"]
+
+
 async def test_what_a_policy_dropped_is_a_gap_not_a_reset(log: Log) -> None:
     sid = (await log.create(quota=Quota(entries=2))).sid
     await log.push(sid, "a")

@@ -93,9 +93,12 @@ class Queue:
 
     async def done(self, *rows: Any, now: int | None = NOW) -> list[int]:
         """Each row: an id, or (id, owner, lock) as far as given."""
-        args: list[Any] = [self.prefix, len(rows)]
-        for row in rows:
-            args += _filled(row, ["", "w:1", ""])
+        filled = [_filled(row, ["", "w:1", ""]) for row in rows]
+        owners = {row[1] for row in filled}
+        width = 1 if len(owners) == 1 and not any(row[2] for row in filled) else 3
+        args: list[Any] = [self.prefix, len(rows), width, filled[0][1] if filled else ""]
+        for row in filled:
+            args += row[:width]
         return await self._run(DONE, self.keys("active lease processed"), args, now)
 
     async def complete(self, *rows: Any, now: int | None = NOW) -> list[int]:

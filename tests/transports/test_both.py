@@ -114,7 +114,7 @@ async def test_a_connection_that_says_nothing_is_closed_for_it(kind: str) -> Non
         assert (await notes.ending())[0] == CloseCode.HELLO_TIMEOUT
 
 
-async def test_slow_loris_one_byte_at_a_time_is_closed_and_others_are_served(kind: str) -> None:
+async def test_s9_slow_loris_one_byte_at_a_time_is_closed_and_others_are_served(kind: str) -> None:
     async with house(kind, LinkConfig(hello_timeout=0.4)) as one:
         good = await one.connect()
         await greet(good)
@@ -195,7 +195,7 @@ async def test_a_listener_that_is_closed_takes_no_more_but_serves_those_it_has(k
             await one.connect(timeout=0.5)
 
 
-async def test_a_client_that_stops_reading_leaves_memory_bounded_and_others_alone(kind: str) -> None:
+async def test_o10_a_client_that_stops_reading_leaves_memory_bounded_and_others_alone(kind: str) -> None:
     """Nothing beyond the window and the high-water mark is ever held, and reading again brings all the rest."""
     config = LinkConfig(window_messages=10**6, window_bytes=10**8)
     async with house(kind, config) as one:

@@ -268,6 +268,21 @@ def test_the_local_certificate_is_short_lived_and_for_this_machine_only() -> Non
     ]
 
 
+async def test_a_connection_that_was_cut_off_sends_nothing_more() -> None:
+    async with house("quic") as one:
+        notes = await one.connect()
+        await greet(notes)
+        server: Any = one.desks[0].transport
+        sent: list[bytes] = []
+        server._sendto = lambda data, address: sent.append(data)
+        one.desks[0].push(100)
+        server.abort()
+        await asyncio.sleep(0.3)  # several probe timeouts
+        assert sent == []
+        assert one.listener._port.connections == {}
+        notes.transport.abort()
+
+
 async def test_answers_come_also_to_requests_in_many_small_pieces() -> None:
     async with house("quic") as one:
         notes = await one.connect()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,34 +16,41 @@ Body = Callable[[], Awaitable[None]]
 VARIABLE: ContextVar[str] = ContextVar("variable", default="unset")
 
 
+class Passenger:
+    """One body; each is a kind of its own unless told otherwise."""
+
+    def __init__(self, name: str, body: Body, kind: str) -> None:
+        self.name, self.body, self.kind = name, body, kind
+        self.task: asyncio.Task[None] | None = None
+
+
 class Ride:
     """Carries bodies and remembers what became of each."""
 
     def __init__(self) -> None:
-        self.carrier: Carrier[tuple[str, Body]] = Carrier(self._begin)
+        self.carrier: Carrier[Passenger] = Carrier(self._run)
         self.began: list[str] = []
         self.ended: dict[str, object] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self._left = 0
         self._over = asyncio.Event()
 
-    def add(self, name: str, body: Body) -> None:
+    def add(self, name: str, body: Body, kind: str = "") -> None:
         self._left += 1
         self._over.clear()
-        self.carrier.carry((name, body))
+        self.carrier.carry(Passenger(name, body, kind or name))
 
     async def over(self) -> None:
         async with asyncio.timeout(10):
             await self._over.wait()
 
-    def _begin(self, item: tuple[str, Body], task: asyncio.Task[None]) -> Coroutine[Any, Any, None]:
-        self.tasks[item[0]] = task
-        return self._run(*item)
-
-    async def _run(self, name: str, body: Body) -> None:
+    async def _run(self, passenger: Passenger) -> None:
+        name = passenger.name
+        assert passenger.task is asyncio.current_task()
+        self.tasks[name] = passenger.task
         self.began.append(name)
         try:
-            self.ended[name] = await body()
+            self.ended[name] = await passenger.body()
         except BaseException as exc:
             self.ended[name] = exc
         self._left -= 1
@@ -77,6 +83,22 @@ async def test_what_waits_holds_up_nobody_and_is_alone_in_its_task() -> None:
         await asyncio.sleep(0)
     assert set(ride.ended) == {"b", "d"}
     assert len({ride.tasks["a"], ride.tasks["c"]}) == 2
+    gate.set()
+    await ride.over()
+
+
+async def test_a_kind_that_waits_gets_a_task_for_each_and_all_begin_at_once() -> None:
+    ride, gate = Ride(), asyncio.Event()
+
+    async def wait() -> None:
+        await gate.wait()
+
+    for number in range(300):
+        ride.add(str(number), wait, kind="wait")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert ride.began == [str(number) for number in range(300)]
+    assert len(set(ride.tasks.values())) == 300
     gate.set()
     await ride.over()
 

@@ -34,9 +34,16 @@ WALLS = {
     "picows": ("link",),
     "aioquic": ("link",),
     "cryptography": ("link",),
-    "starlette": ("gateway", "dashboard"),
+    "starlette": ("gateway", "dashboard", "contrib"),
     "uvicorn": ("gateway", "dashboard"),
     "jwt": ("gateway",),
+    "prometheus_client": ("telemetry",),
+    "opentelemetry": ("telemetry",),
+    "sentry_sdk": ("telemetry",),
+    "fastapi": ("contrib",),
+    "django": ("contrib",),
+    "django_tasks": ("contrib",),
+    "pytest": ("testing",),
     "redis": (),
 }
 FILES = sorted(path for path in ROOT.rglob("*.py"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import functools
 import json
 import urllib.error
 import urllib.request
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,7 +18,7 @@ from veredus.cli.common import echo_json, json_option, redis_option, show
 from veredus.cli.gateway_bench import bench
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
-from veredus.errors import VeredusError
+from veredus.errors import ConfigError, VeredusError
 from veredus.gateway.config import GatewayConfig
 from veredus.store.store import Store
 
@@ -29,11 +30,13 @@ class GatewayGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands:
+            if ":" not in args[0] and difflib.get_close_matches(args[0], self.commands, n=1):
+                raise ConfigError("command", args[0], "MODULE:APP or a command", known=self.commands)
             args = ["serve", *args]
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=GatewayGroup, name="gateway", subcommand_metavar="MODULE:APP | sessions | nodes | bench")
+@click.group(cls=GatewayGroup, name="gateway", subcommand_metavar="MODULE:APP | COMMAND")
 def gateway_group() -> None:
     """Serve clients over WebSocket and QUIC: ordered, acknowledged, resumable.
 
@@ -46,17 +49,47 @@ def gateway_group() -> None:
     """
 
 
+SHOWN = ("ws", "quic", "http", "processes", "certificate", "key", "http_token", "session_ttl", "policy", "drain")
+"""Settings that the help shows; the others are options all the same."""
+
+
+class Setting(NamedTuple):
+    """One setting of the gateway, as the command line has it."""
+
+    name: str
+    kind: type
+    default: object
+    text: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return f"VEREDUS_{self.name.upper()}"
+
+    def as_dict(self) -> dict[str, object]:
+        return {"option": self.flag, "variable": self.variable, "default": self.default, "meaning": self.text}
+
+
+def _settings() -> list[Setting]:
+    """All that have a text."""
+    found = []
+    for one in fields(GatewayConfig):
+        if one.metadata["help"]:
+            kind = int if isinstance(one.default, int) else float if isinstance(one.default, float) else str
+            default = "" if one.default == () else str(one.default) if kind is str else one.default
+            found.append(Setting(one.name, kind, default, one.metadata["help"]))
+    return found
+
+
 def _options(function: Any) -> Any:
-    """One option per setting that has a text; every one can come from the environment: VEREDUS_WS, ..."""
-    for one in reversed(fields(GatewayConfig)):
-        if not one.metadata["help"]:
-            continue
-        kind = int if isinstance(one.default, int) else float if isinstance(one.default, float) else str
-        default = ",".join(one.default) if one.name == "origins" else one.default
-        text = one.metadata["help"] + (f" (default {default})" if default != "" else "")
-        flag = "--" + one.name.replace("_", "-")
-        env = f"VEREDUS_{one.name.upper()}"
-        function = click.option(flag, one.name, type=kind, envvar=env, help=text)(function)
+    for one in reversed(_settings()):
+        text = one.text.rstrip(".") + (f" (default {one.default})." if one.default != "" else ".")
+        function = click.option(
+            one.flag, one.name, type=one.kind, envvar=one.variable, help=text, hidden=one.name not in SHOWN
+        )(function)
     return function
 
 
@@ -71,6 +104,8 @@ def serve(app: str, redis_url: str | None, log_level: str, log_format: str, **se
 
     \b
     SIGTERM, SIGINT  move the clients elsewhere (over --drain seconds), then stop; twice: at once
+
+    Many more settings are options, and each can come from the environment: veredus gateway settings.
     """
     configure(log_level, log_format)
     loaded = load_app(app)
@@ -109,6 +144,19 @@ def sessions(redis_url: str | None, as_json: bool, user: str | None, limit: int,
         echo_json(rows)
     else:
         show(rows, columns, as_json=False, empty="no sessions")
+
+
+@gateway_group.command("settings")
+@json_option
+def settings(as_json: bool) -> None:
+    """List every setting of the gateway: its option, its variable, its default."""
+    columns = [
+        ("option", lambda row: row.flag),
+        ("variable", lambda row: row.variable),
+        ("default", lambda row: row.default),
+        ("", lambda row: row.text),
+    ]
+    show(_settings(), columns, as_json=as_json, empty="none")
 
 
 @gateway_group.command("nodes")

@@ -31,6 +31,7 @@ Exit codes:
 # name -> (module, attribute): a command's module is loaded only when that command is used
 _COMMANDS = {
     "worker": ("veredus.cli.worker", "worker"),
+    "dev": ("veredus.cli.dev", "dev"),
     "gateway": ("veredus.cli.gateway", "gateway_group"),
     "scheduler": ("veredus.cli.scheduler", "scheduler"),
     "peer": ("veredus.cli.peer", "peer"),

@@ -166,7 +166,7 @@ async def _call_middleware(middleware: SendMiddleware, send: Send, calls: Iterab
 
 
 class _OptionsMold(Mold):
-    """Keeps the options, so that their id cannot come to mean others, and knows whether they ask for anything special."""
+    """Keeps the options, so that their id cannot come to mean others, and knows whether they ask for more."""
 
     __slots__ = ("is_plain", "options")
 

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from veredus.client.blocking import BlockingPortal
+from veredus.errors import ConfigError
+from veredus.model.delivery import PushResult, Spread, SyncHint
 
 if TYPE_CHECKING:
     from veredus.client.client import Client
     from veredus.client.handle import Handle
     from veredus.client.notifier import Notifier, Presence, Pushed
+
+
+class PushArgs(TypedDict, total=False):
+    """How a message is sent, whatever the target."""
+
+    type: str
+    title: str
+    content: str
+    metadata: Mapping[str, str]
+    sync_hint: SyncHint | int
+    bind: int | tuple[int, str]
+    ttl: float | timedelta
+    dedupe_key: str
+    wait: float | timedelta
+    policy: str
+    late: str
+    on_fail: str
+    durability: str
+
+
+_KNOWN = ("session", "user", "users", "group", "everyone", *PushArgs.__annotations__)
 
 
 class Pushing:
@@ -21,6 +46,18 @@ class Pushing:
 
         def _client(self) -> Client: ...
 
+    @overload
+    async def push(self, payload: Any = None, *, session: str, **how: Unpack[PushArgs]) -> PushResult: ...
+    @overload
+    async def push(self, payload: Any = None, *, user: str, **how: Unpack[PushArgs]) -> list[PushResult]: ...
+    @overload
+    async def push(
+        self, payload: Any = None, *, users: Iterable[str], **how: Unpack[PushArgs]
+    ) -> dict[str, list[PushResult]]: ...
+    @overload
+    async def push(self, payload: Any = None, *, group: str, **how: Unpack[PushArgs]) -> Spread: ...
+    @overload
+    async def push(self, payload: Any = None, *, everyone: Literal[True], **how: Unpack[PushArgs]) -> Spread: ...
     async def push(self, payload: Any = None, **how: Any) -> Pushed:
         """Send a message to clients: `await app.push({"n": 1}, user="bob", type="news")`.
 
@@ -29,11 +66,30 @@ class Pushing:
         request; `ttl`, `wait` (for a user who has no session), `dedupe_key`, `policy`, `late`, `on_fail` and
         `durability` are those of `Notifier.push`.
         """
+        for name in how:
+            if name not in _KNOWN:
+                raise ConfigError("option", name, f"one of {', '.join(_KNOWN)}", known=_KNOWN)
         return await self.notifier().push(payload, **how)
 
+    @overload
+    def push_sync(self, payload: Any = None, *, session: str, **how: Unpack[PushArgs]) -> PushResult: ...
+    @overload
+    def push_sync(self, payload: Any = None, *, user: str, **how: Unpack[PushArgs]) -> list[PushResult]: ...
+    @overload
+    def push_sync(
+        self, payload: Any = None, *, users: Iterable[str], **how: Unpack[PushArgs]
+    ) -> dict[str, list[PushResult]]: ...
+    @overload
+    def push_sync(self, payload: Any = None, *, group: str, **how: Unpack[PushArgs]) -> Spread: ...
+    @overload
+    def push_sync(self, payload: Any = None, *, everyone: Literal[True], **how: Unpack[PushArgs]) -> Spread: ...
     def push_sync(self, payload: Any = None, **how: Any) -> Pushed:
         """`push` for synchronous code."""
-        return self._portal.run(self.push(payload, **how))
+        return self._portal.run(self._push(payload, how))
+
+    async def _push(self, payload: Any, how: Mapping[str, Any]) -> Pushed:
+        pushed: Pushed = await self.push(payload, **how)
+        return pushed
 
     async def join(self, session: str, group: str) -> bool:
         """Make a session a member of a group; False if the session is gone."""

@@ -87,6 +87,10 @@ class Task(Generic[P, R, T]):
         """Send it from synchronous code; returns once Redis has it."""
         return self._sender.send_sync(Call(self.name, self.codec.encode(args, kwargs), self.options))
 
+    def send_sync(self, call: Call[T]) -> Handle[T]:
+        """Send what `call` made, later."""
+        return self._sender.send_sync(call)
+
     def __repr__(self) -> str:
         return f"<task {self.name} queue={self.options.queue}>"
 

@@ -18,6 +18,7 @@ from veredus.store.outbox import Outbox
 from veredus.store.partitions import Partitions
 from veredus.store.sessions import Sessions
 from veredus.store.store import connect
+from veredus.store.tasks import Tasks
 
 if TYPE_CHECKING:
     from veredus.store.redis import Redis
@@ -72,6 +73,7 @@ class Opened:
         self.loop = loop
         self.redis = redis
         self.inspector = Inspector(redis, archive=archive)
+        self.tasks = Tasks(redis)
         self.details = Details(redis)
         self.nodes = Nodes(redis)
         partitions = Partitions(redis)

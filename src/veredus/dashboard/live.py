@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from veredus.dashboard.backend import Backend
 from veredus.dashboard.forms import query_of
 from veredus.dashboard.reading import Reading
 from veredus.errors import ConfigError, VeredusError
+
+logger = logging.getLogger("veredus.dashboard")
 
 MOST_TOPICS = 12
 MOST_STREAMS = 200
@@ -42,6 +45,9 @@ class Topic:
                 except VeredusError as exc:
                     status, error = described(exc)
                     told["error"] = {"status": status, **error}
+                except Exception:
+                    logger.exception("the dashboard failed at %s", self.name)
+                    told["error"] = {"status": 500, "error": "failed", "message": "the server's log has the details"}
                 self.said = dumps(told)
                 # From the end of the reading: a server that is slow to answer is not asked without a pause.
                 self.due = SYSTEM.monotonic() + self.reading.pace * backend.config.refresh

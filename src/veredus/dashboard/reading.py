@@ -10,13 +10,17 @@ from typing import Any
 from veredus.dashboard.backend import Opened
 from veredus.dashboard.forms import Form
 from veredus.dashboard.looks import row_of, states_of, task_of
+from veredus.dashboard.recent import SAMPLES
 from veredus.inspector.search import Query
 from veredus.model.info import QueueInfo
 from veredus.model.lifecycle import State
 
 STATES = tuple(str(state) for state in State)
-SCAN = 5_000
+SCAN = 3_000
 """Tasks that one step of a search looks at: some tens of milliseconds."""
+
+SPARK, MANY_QUEUES = 40, 100
+"""Samples of each queue in the overview; with very many queues only the last one, or every look would be megabytes."""
 
 Read = Callable[[Opened, Form], Awaitable[Any]]
 
@@ -36,10 +40,11 @@ async def overview(opened: Opened, form: Form) -> Any:
     queues, servers = await asyncio.gather(inspector.stats(), inspector.servers())
     closed = await asyncio.gather(*[inspector.is_closed(queue.queue) for queue in queues])
     opened.recent.note(queues)
+    samples = SPARK if len(queues) <= MANY_QUEUES else 1
     names = (*STATES, "size", "processed", "failed", "processed_total", "failed_total")
     return {
         "aggregate": {name: sum(getattr(queue, name) for queue in queues) for name in names},
-        "queues": [_queue(opened, queue, shut) for queue, shut in zip(queues, closed, strict=True)],
+        "queues": [_queue(opened, queue, shut, samples) for queue, shut in zip(queues, closed, strict=True)],
         "servers": {
             "processes": len(servers),
             "busy": sum(len(server.active_workers) for server in servers),
@@ -56,8 +61,8 @@ async def queue(opened: Opened, form: Form) -> Any:
     return _queue(opened, info, await opened.inspector.is_closed(name))
 
 
-def _queue(opened: Opened, info: QueueInfo, closed: bool) -> dict[str, Any]:
-    return info.as_dict() | {"closed": closed, "recent": opened.recent.rates(info.queue)}
+def _queue(opened: Opened, info: QueueInfo, closed: bool, samples: int = SAMPLES) -> dict[str, Any]:
+    return info.as_dict() | {"closed": closed, "recent": opened.recent.rates(info.queue)[-samples:]}
 
 
 async def history(opened: Opened, form: Form) -> Any:
@@ -88,7 +93,7 @@ async def tasks(opened: Opened, form: Form) -> Any:
     info = await opened.inspector.queue(name)
     total = getattr(info, state)
     if group is not None:
-        total = next((one.size for one in await opened.inspector.groups(name) if one.group == group), 0)
+        total = await opened.tasks.count(name, state, group=group)
     rows = [row_of(task) for task in found]
     return {"tasks": rows, "page": page, "size": size, "total": total, "counts": states_of(info)}
 

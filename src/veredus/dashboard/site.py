@@ -30,7 +30,6 @@ logger = logging.getLogger("veredus.dashboard")
 
 READINGS: dict[str, Reading] = {**reading.READINGS, **surroundings.READINGS}
 CHANGES: dict[str, Changing] = {**changing.CHANGES, **starting.CHANGES}
-OTHERS = ("me", "live", "login", "logout")
 WRONG_TOKEN_DELAY = 0.3
 
 
@@ -150,7 +149,7 @@ class Dashboard:
         query = request.scope.get("query_string", b"").decode("ascii", "replace")
         if name == "me":
             return Json(self._me(holder))
-        if name == "live":
+        if name == "live" and request.method == "GET":
             return self._stream(query)
         if name in READINGS:
             one = READINGS[name]

@@ -170,9 +170,6 @@ class GatewayConfig:
     request_rate: float = field(default=50.0, metadata=_option(_rate, "Requests per second of one session."))
     request_burst: int = field(default=100, metadata=_option(_whole(1), "Requests of one session at once."))
     open_requests: int = field(default=32, metadata=_option(_whole(1), "Unanswered requests of one session."))
-    deadline: float = field(
-        default=30.0, metadata=_option(_seconds, "A request without an answer for so long gets error 408.")
-    )
     handlers: int = field(default=100, metadata=_option(_whole(1), 'Handlers of where="gateway" at once.'))
     max_connections: int = field(default=10_000, metadata=_option(_whole(1), "Connections of one process."))
     max_request_rate: float = field(default=20_000.0, metadata=_option(_rate, "Requests per second of one process."))

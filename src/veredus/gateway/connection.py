@@ -53,11 +53,11 @@ class Connection:
     """Called by the transport, synchronously on the loop."""
 
     __slots__ = (
-        "acked",
         "bucket",
         "check_at",
         "connected_at",
         "desk",
+        "flood",
         "generation",
         "identity",
         "link",
@@ -74,6 +74,9 @@ class Connection:
         self.link: ServerLink
         self.identity: Identity | None = None
         self.bucket: Bucket | None = None
+        """Requests beyond this are refused ..."""
+        self.flood: Bucket | None = None
+        """... and frames beyond this, ten times as many, end the connection."""
         self.sid = ""
         self.generation = 0
         self.connected_at = 0.0
@@ -83,10 +86,8 @@ class Connection:
         """Whether a read of its log is under way."""
         self.over = False
         """Nothing is sent or handled any more."""
-        self.acked = 0
-        """What the client has acknowledged ..."""
         self.written_ack = 0
-        """... and what of it Redis knows."""
+        """What of the client's acks Redis knows."""
 
     # Called by the transport.
 
@@ -121,6 +122,8 @@ class Connection:
         for event in events:
             if isinstance(event, Acked):
                 desk.delivery.acked(self, event.seq, event.rid_floor)
+            elif isinstance(event, Request | Cancel | Join | Leave | Auth) and self._floods():
+                self.end(CloseCode.RATE_LIMITED, "too many frames per second", retry_after_ms=1000)
             elif isinstance(event, Request):
                 desk.request(self, event)
             elif isinstance(event, Ended):
@@ -140,6 +143,10 @@ class Connection:
             if self.over:
                 return False
         return True
+
+    def _floods(self) -> bool:
+        """Whether even refusing what it sends would be too much work. Acks and pongs are not counted."""
+        return self.flood is not None and self.flood.take(self.desk.monotonic()) > 0
 
     def flush(self) -> bool:
         """One write with what there is to send. True if there is more for the next turn of the loop."""

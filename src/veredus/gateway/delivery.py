@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 
 from veredus.clock import Clock
 from veredus.errors import StoreError
+from veredus.gateway.acks import Acks
 from veredus.gateway.connection import Connection
+from veredus.gateway.errands import Errands
 from veredus.gateway.wheel import Wheel
 from veredus.link.transports.base import HIGH_WATER
 from veredus.model.frames import CloseCode
@@ -29,10 +31,6 @@ logger = logging.getLogger("veredus.gateway")
 READ_ROWS = 64
 """Sessions read in one call."""
 READS_AT_ONCE = 4
-ACK_EVERY = 0.25
-ACK_ROWS = 128
-ACK_EARLY = 200
-"""Acknowledged messages of one session after which Redis is told before the time: its quota must not run full."""
 STRAYS = 10_000
 _KICKED = {
     "superseded": CloseCode.SUPERSEDED,
@@ -57,7 +55,6 @@ class Delivery:
         answered: Callable[[str, int], None],
     ) -> None:
         self._outbox = outbox
-        self._sessions = sessions
         self._clock = clock
         self._complaints = complaints
         self._node = node
@@ -66,7 +63,7 @@ class Delivery:
         self._tick = tick
         self.attached: dict[str, Connection] = {}
         self.connections: dict[Connection, None] = {}
-        self.counters = {"messages": 0, "hints": 0, "reads": 0, "acks": 0, "slow": 0, "forks": 0}
+        self.counters = {"hints": 0, "reads": 0, "slow": 0, "forks": 0}
         self.degraded = False
         self.stuck_since: float | None = None
         """Since when the log could not be read."""
@@ -76,11 +73,8 @@ class Delivery:
         self._flushing = False
         self._wanting: deque[Connection] = deque()
         self._reads = 0
-        self._acks: dict[str, tuple[Connection, int, int]] = {}
-        self._ack_timer: asyncio.TimerHandle | None = None
-        self._acks_due = 0.0
-        self._detached: list[tuple[str, int]] = []
-        self._writing: set[asyncio.Task[None]] = set()
+        self._acks = Acks(outbox, sessions, lambda exc: self._outage(exc, []))
+        self._errands = Errands("delivery")
         self._strays: dict[str, None] = {}
         self._wall_offset = clock.time() - clock.monotonic()
         self.counting_answers = False
@@ -113,8 +107,7 @@ class Delivery:
         if self.attached.get(connection.sid) is connection:
             del self.attached[connection.sid]
         if connection.generation:
-            self._detached.append((connection.sid, connection.generation))
-            self._write_acks_soon(0.01 if len(self._detached) < ACK_ROWS else 0.0)
+            self._acks.left(connection)
 
     # From Redis to the clients.
 
@@ -171,7 +164,7 @@ class Delivery:
         self._pump()
 
     def _look(self, connection: Connection) -> None:
-        """Read its log even if nothing is known to be new, and compare the last that was sent: it may be another log."""
+        """Read its log even if nothing is known to be new, and compare the last that was sent: is it still the same?"""
         connection.link.doubt()
         if not connection.reading and not connection.over:
             connection.reading = True
@@ -182,7 +175,7 @@ class Delivery:
         while self._wanting and self._reads < READS_AT_ONCE and not self.degraded:
             self._reads += 1
             batch = [self._wanting.popleft() for _ in range(min(READ_ROWS, len(self._wanting)))]
-            self._start(self._read(batch))
+            self._errands.start(self._read(batch))
 
     async def _read(self, connections: list[Connection]) -> None:
         rows, asked = self._rows(connections)
@@ -195,8 +188,9 @@ class Delivery:
             self._reads -= 1
             for connection in asked:
                 connection.reading = False
-        self.counters["reads"] += 1
-        self._recovered()
+        if rows:
+            self.counters["reads"] += 1
+            self._recovered()
         now = self._clock.monotonic()
         wall_ms = round((now + self._wall_offset) * 1000)
         for connection, excerpt in zip(asked, excerpts, strict=True):
@@ -262,52 +256,8 @@ class Delivery:
             self._strays.clear()
         self._strays[sid] = None
 
-    # From the clients to Redis.
-
     def acked(self, connection: Connection, seq: int, rid_floor: int) -> None:
-        connection.acked = seq
-        self._acks[connection.sid] = (connection, seq, rid_floor)
-        if len(self._acks) >= ACK_ROWS or seq - connection.written_ack >= ACK_EARLY:
-            self._write_acks_soon(0.0)
-        elif self._ack_timer is None:
-            self._write_acks_soon(ACK_EVERY)
-
-    def _write_acks_soon(self, delay: float) -> None:
-        due = self._loop.time() + delay
-        if self._ack_timer is not None:
-            if self._acks_due <= due:
-                return
-            self._ack_timer.cancel()
-        self._acks_due = due
-        self._ack_timer = self._loop.call_later(delay, self._write_acks)
-
-    def _write_acks(self) -> None:
-        self._ack_timer = None
-        acks, self._acks = self._acks, {}
-        detached, self._detached = self._detached, []
-        for connection, seq, _ in acks.values():
-            connection.written_ack = seq
-        self._start(self._write(acks, detached))
-
-    async def _write(self, acks: dict[str, tuple[Connection, int, int]], detached: list[tuple[str, int]]) -> None:
-        """Acks first: what is detached now must not be sent again."""
-        try:
-            if acks:
-                self.counters["acks"] += len(acks)
-                answers = await self._outbox.ack([(sid, seq, floor) for sid, (_, seq, floor) in acks.items()])
-                for (connection, _, _), answer in zip(acks.values(), answers, strict=True):
-                    if answer == "ahead":
-                        connection.end(CloseCode.INSUFFICIENT_STATE, "the log does not have what was acknowledged")
-                    elif answer == "gone":
-                        connection.end(CloseCode.SESSION_CLOSED, "the session has ended")
-            if detached:
-                await self._sessions.detach(detached)
-        except StoreError as exc:
-            for sid, ack in acks.items():
-                self._acks.setdefault(sid, ack)
-            self._detached += detached
-            self._write_acks_soon(1.0)
-            self._outage(exc, [])
+        self._acks.acked(connection, seq, rid_floor)
 
     # Time.
 
@@ -345,7 +295,7 @@ class Delivery:
             self._loop.call_later(0.2, self._start_trying)
 
     def _start_trying(self) -> None:
-        self._start(self._try_again())
+        self._errands.start(self._try_again())
 
     async def _try_again(self) -> None:
         """One that reads for all: when it gets an answer, the pump goes on."""
@@ -376,23 +326,7 @@ class Delivery:
             connection.link.degraded(False)
         self.look_at_all()
 
-    def _start(self, coroutine: object) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(coroutine)  # type: ignore[arg-type]
-        self._writing.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._writing.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("delivery failed", exc_info=task.exception())
-
     async def close(self) -> None:
         """Write what is still to be written."""
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
-        if self._acks or self._detached:
-            self._write_acks()
-        if self._writing:
-            _, left = await asyncio.wait(self._writing, timeout=2.0)
-            for task in left:
-                task.cancel()
+        await self._acks.close()
+        await self._errands.close(0.0)

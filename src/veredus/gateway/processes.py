@@ -141,6 +141,7 @@ class _Supervisor:
         if self._stopping:
             return 0 if code == -signal.SIGTERM else 1
         if code in (EXIT_CONFIG, EXIT_NO_REDIS):
+            self._forward(signal.SIGTERM, None)  # the others would not serve what was asked for
             return code
         now = time.monotonic()
         self._failures = 0 if now - since > 5.0 else self._failures + 1

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Coroutine
 from typing import Any
 
 from veredus.clock import Clock
@@ -15,6 +14,7 @@ from veredus.gateway.auth import Identity, identify
 from veredus.gateway.config import GatewayConfig
 from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
+from veredus.gateway.errands import Errands
 from veredus.gateway.limits import Bucket
 from veredus.model.delivery import Cursor, Quota
 from veredus.model.frames import CloseCode, ErrorCode, Hello, OpenRequest, Resume, Welcome
@@ -39,20 +39,20 @@ class Reception:
         self._delivery = delivery
         self._clock = clock
         self._quota = Quota(entries=config.quota_entries, bytes=config.quota_bytes, policy=config.policy)
-        self._running: set[asyncio.Task[None]] = set()
+        self._errands = Errands("reception")
 
     def hello(self, connection: Connection, frame: Hello) -> None:
-        self._start(self._hello(connection, frame))
+        self._errands.start(self._hello(connection, frame))
 
     def authenticate(self, connection: Connection, token: str) -> None:
-        self._start(self._renew(connection, token))
+        self._errands.start(self._renew(connection, token))
 
     def join(self, connection: Connection, group: str, joins: bool) -> None:
-        self._start(self._join(connection, group, joins))
+        self._errands.start(self._join(connection, group, joins))
 
     def bye(self, connection: Connection) -> None:
         connection.generation = 0  # it ends, so it is not detached
-        self._start(self._bye(connection.sid))
+        self._errands.start(self._bye(connection.sid))
 
     # Coming.
 
@@ -146,12 +146,11 @@ class Reception:
     def _admit(self, connection: Connection, identity: Identity, acked: int) -> None:
         limits, config = identity.limits, self._config
         connection.identity = identity
-        connection.bucket = Bucket(
-            limits.get("request_rate", config.request_rate),
-            limits.get("request_burst", config.request_burst),
-            self._clock.monotonic(),
-        )
-        connection.acked = connection.written_ack = acked
+        rate = limits.get("request_rate", config.request_rate)
+        burst = limits.get("request_burst", config.request_burst)
+        now = self._clock.monotonic()
+        connection.bucket, connection.flood = Bucket(rate, burst, now), Bucket(rate * 10, burst * 10, now)
+        connection.written_ack = acked
 
     def _open(self, connection: Connection, identity: Identity, now: float) -> None:
         """The welcome and the first of what was missed leave in one write."""
@@ -253,21 +252,8 @@ class Reception:
         except StoreError as exc:
             logger.debug("session %s will end by itself: %s", sid, exc)
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("reception failed", exc_info=task.exception())
-
     async def close(self) -> None:
-        for task in self._running:
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running, timeout=1.0)
+        await self._errands.close(0.0)
 
 
 def hashed(secret: str) -> str:

@@ -8,7 +8,7 @@ import difflib
 import logging
 import math
 import random
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from veredus.client.calls import Call
@@ -19,6 +19,7 @@ from veredus.errors import PayloadError, QueueError, StoreError, TaskIdConflict
 from veredus.gateway.config import GatewayConfig
 from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
+from veredus.gateway.errands import Errands
 from veredus.gateway.handlers import Handlers
 from veredus.gateway.limits import Overload, Refusal
 from veredus.gateway.wheel import Wheel
@@ -63,7 +64,7 @@ class Router:
         self.delivery: Delivery
         self.open: dict[Key, int] = {}
         self._wheel: Wheel[Key] = Wheel(0.25, clock.monotonic())
-        self._running: set[asyncio.Task[None]] = set()
+        self._errands = Errands("a request")
         self.counters = {"accepted": 0, "rejected": 0, "repeated": 0, "late": 0, "timed_out": 0, "cancelled": 0}
 
     # Coming in.
@@ -77,7 +78,7 @@ class Router:
         if refusal is not None or rule is None:
             self._reject(connection, frame.rid, refusal or self._unknown(frame.action))
             return
-        self._start(self._take(connection, frame, rule))
+        self._errands.start(self._take(connection, frame, rule))
 
     def _refusal(self, connection: Connection, frame: Request, rule: ActionRule | None) -> Refusal | None:
         if rule is None:
@@ -100,8 +101,7 @@ class Router:
         return Refusal(ErrorCode.UNKNOWN_ACTION, f"no action {action[:100]!r}{hint}", False)
 
     async def _take(self, connection: Connection, frame: Request, rule: ActionRule) -> None:
-        wanted = frame.deadline_ms / 1000 or min(rule.deadline, self._config.deadline)
-        seconds = min(rule.deadline, wanted)
+        seconds = min(rule.deadline, frame.deadline_ms / 1000 or rule.deadline)
         user = connection.identity.user if connection.identity is not None else ""
         origin = Origin(connection.sid, frame.rid, user, math.ceil((self._clock.time() + seconds) * 1000))
         try:
@@ -113,9 +113,10 @@ class Router:
             if state in ("new", "open"):
                 self._watch((origin.session, origin.rid), seconds)
                 if rule.where == "worker":
-                    await self._enqueue(origin, frame, rule, seconds)
+                    if not await self._enqueue_surely(origin, frame, rule, seconds):
+                        return
                 elif state == "new":  # open: it runs, here or in another gateway, or its deadline will answer
-                    self._start(self._handlers.run(self._tasks[rule.name], origin, frame, seconds))
+                    self._errands.start(self._handlers.run(self._tasks[rule.name], origin, frame, seconds))
         except (StoreError, QueueError, PayloadError) as exc:
             await self._failed(connection, origin, exc)
             return
@@ -151,6 +152,20 @@ class Router:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 pause *= 2
 
+    async def _enqueue_surely(self, origin: Origin, frame: Request, rule: ActionRule, seconds: float) -> bool:
+        """It is recorded, so it cannot be refused any more: tried until its deadline, which answers it then (False)."""
+        give_up = self._clock.monotonic() + seconds
+        while True:
+            try:
+                await self._enqueue(origin, frame, rule, seconds)
+            except StoreError as exc:
+                logger.debug("request %d of session %s is not enqueued yet: %s", origin.rid, origin.session, exc)
+                if self._clock.monotonic() > give_up:
+                    return False
+                await asyncio.sleep(random.uniform(0.2, 1.0))
+            else:
+                return True
+
     async def _enqueue(self, origin: Origin, frame: Request, rule: ActionRule, seconds: float) -> None:
         """The id is made of session and request: finding it there means that it was enqueued before."""
         task = self._tasks[rule.name]
@@ -175,7 +190,7 @@ class Router:
             pass
 
     async def _failed(self, connection: Connection, origin: Origin, exc: Exception) -> None:
-        """Not enqueued: refused. What was recorded of it is ended without an answer, so that nothing comes later."""
+        """Refused. What was recorded of it is ended without an answer, so that nothing comes later."""
         self._forget((origin.session, origin.rid))
         text, code = "the store cannot be reached", ErrorCode.UNAVAILABLE
         if isinstance(exc, PayloadError):
@@ -183,7 +198,7 @@ class Router:
         elif not isinstance(exc, StoreError):
             text = str(exc)
         logger.debug("request %d of session %s is refused: %s", origin.rid, origin.session, exc)
-        if isinstance(exc, PayloadError):
+        if not isinstance(exc, StoreError):
             try:
                 await self._store.outbox.respond(origin.session, origin.rid, b"", failed=True)
             except StoreError:
@@ -211,7 +226,7 @@ class Router:
     # Giving up.
 
     def cancel(self, connection: Connection, rid: int) -> None:
-        self._start(self._cancel(connection.sid, rid, connection.identity.user if connection.identity else ""))
+        self._errands.start(self._cancel(connection.sid, rid, connection.identity.user if connection.identity else ""))
 
     async def _cancel(self, sid: str, rid: int, user: str) -> None:
         """The answer first, then the task: whatever it still does is answered already."""
@@ -256,7 +271,7 @@ class Router:
         due = self._wheel.due(now)
         for key in due:
             if self.open.pop(key, None) is not None:
-                self._start(self.expire(*key))
+                self._errands.start(self.expire(*key))
         if due:
             self._counted()
 
@@ -274,21 +289,6 @@ class Router:
             self.counters["timed_out"] += 1
             self._handlers.cancel(sid, rid)
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("a request failed in the gateway", exc_info=task.exception())
-
     async def close(self, seconds: float) -> None:
         """Handlers that run here get so long to end."""
-        if self._running:
-            _, left = await asyncio.wait(self._running, timeout=seconds)
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left, timeout=1.0)
+        await self._errands.close(seconds)

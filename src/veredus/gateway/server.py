@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import os
 import random
 import secrets
 import socket
-import ssl
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from veredus.client.client import Client
@@ -22,12 +19,14 @@ from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
 from veredus.gateway.handlers import Handlers
 from veredus.gateway.health import Signs, not_ready, problems
-from veredus.gateway.limits import Bucket, Level, Overload
+from veredus.gateway.limits import Overload
+from veredus.gateway.ports import Ports
 from veredus.gateway.reception import Reception
 from veredus.gateway.routing import Router
+from veredus.gateway.upkeep import TICK, Upkeep, measure
 from veredus.link.config import LinkConfig
 from veredus.link.server import ServerLink
-from veredus.link.transports.base import Listener, Transport
+from veredus.link.transports.base import Transport
 from veredus.model.frames import CloseCode, Hello, Request
 from veredus.store.hints import Hints
 from veredus.store.store import Store
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
     from veredus.gateway.http import HttpServer
 
 logger = logging.getLogger("veredus.gateway")
-
-BEAT = 4.0
-SWEEP = 2.0
-TICK = 0.1
-STRAYS_EVERY = 15
-"""Beats between two looks for sessions that are attached here by mistake."""
 
 
 class Gateway:
@@ -58,14 +51,11 @@ class Gateway:
         self.index = index
         """Which of several processes this is: its ports of QUIC and HTTP are shifted by it."""
         self.node = f"{socket.gethostname()[:40] or 'host'}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.ws_address: Endpoint | None = None
-        self.quic_address: Endpoint | None = None
+        self.ports: Ports | None = None
         self.http_address: Endpoint | None = None
-        """Where it really listens, once started."""
         self.draining = False
         self._started = False
         self._stopped: asyncio.Event | None = None
-        self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._http: HttpServer | None = None
 
@@ -94,22 +84,20 @@ class Gateway:
         redis = self.app.open_redis(f"veredus-gateway-{self.node[-8:]}")
         self._store = Store(redis, patience=3.0)
         try:
-            await self._measure_clock()
+            await measure(self._clock, self._store)
             self._lifespan = contextlib.AsyncExitStack()
             if self.app.lifespan is not None and any(rule.where == "gateway" for rule in self.app.actions.values()):
                 self.app.state = await self._lifespan.enter_async_context(self.app.lifespan(self.app))
             self._compose()
-            self._listening_since = self._clock.monotonic()
             self._tasks.append(asyncio.create_task(self._hints.run()))
             await self._hints.subscribed()
-            await self._beat()
-            await self._listen()
-            await self._beat()  # with the addresses
+            await self.upkeep.beat()
+            await self._open_ports()
+            await self.upkeep.beat()  # with the addresses
         except BaseException:
             await self._abandon()
             raise
-        for role in (self._tick_for_ever, self._beat_for_ever, self._sweep_for_ever):
-            self._tasks.append(asyncio.create_task(role()))
+        self._tasks += self.upkeep.start()
         logger.info(
             "gateway %s serves %s on %s",
             self.node,
@@ -123,7 +111,6 @@ class Gateway:
 
     def _compose(self) -> None:
         config, store, clock = self.config, self._store, self._clock
-        now = clock.monotonic()
         self._complaints = Complaints()
         self.overload = Overload(
             connections=config.max_connections,
@@ -131,10 +118,6 @@ class Gateway:
             upstream=config.max_upstream,
             warn_share=config.warn_share,
         )
-        self._accepts = {
-            "websocket": Bucket(config.accept_rate, max(config.accept_rate, 1.0), now),
-            "quic": Bucket(config.quic_accept_rate, max(config.quic_accept_rate, 1.0), now),
-        }
         requests = Requests(store.outbox, clock)
         mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
         self._handlers = Handlers(mux, requests, clock, config.handlers)
@@ -171,62 +154,35 @@ class Gateway:
             max_frame=config.max_frame,
             max_open_requests=config.open_requests,
         )
-        self._beat_at = self._deaf_since = self._ticked_at = now
-        self._late_by = 0.0
+        self.upkeep = Upkeep(
+            self.node,
+            store,
+            self.delivery,
+            self.router,
+            self.overload,
+            self._hints,
+            clock,
+            self._complaints,
+            self.figures,
+        )
 
-    async def _listen(self) -> None:
-        config = self.config
-        tls = None
-        if config.certificate:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(config.certificate, config.key)
-        if config.ws is not None:
-            from veredus.link.transports.websocket import listen_websocket
-
-            ws = await listen_websocket(
-                config.ws.host,
-                config.ws.port,
-                self._connection,
-                tls=tls,
-                path=config.path,
-                origins=config.origins or None,
-                reuse_port=config.processes > 1,
-                accept=lambda address: self._gate("websocket"),
-            )
-            self._listeners.append(ws)
-            self.ws_address = Endpoint(*ws.address)
-        if config.quic is not None:
-            from veredus.link.transports.quic import listen_quic
-
-            place = config.quic.shifted(self.index)
-            quic = await listen_quic(
-                place.host,
-                place.port,
-                self._connection,
-                certificate=config.certificate or None,
-                key=config.key or None,
-                idle_timeout=2 * (config.heartbeat + config.pong),
-                accept=lambda address: self._gate("quic"),
-            )
-            self._listeners.append(quic)
-            self.quic_address = Endpoint(*quic.address)
-        if config.http is not None:
+    async def _open_ports(self) -> None:
+        self.ports = Ports(self.config, self.index, self.overload, self._clock, lambda: Connection(self))
+        await self.ports.listen()
+        if self.config.http is not None:
             from veredus.gateway.http import HttpServer
 
-            self._http = HttpServer(self, config.http.shifted(self.index))
+            self._http = HttpServer(self, self.config.http.shifted(self.index))
             self.http_address = await self._http.start()
 
-    def _connection(self) -> Connection:
-        return Connection(self)
+    @property
+    def ws_address(self) -> Endpoint | None:
+        """Where it really listens, once started."""
+        return self.ports.ws if self.ports is not None else None
 
-    def _gate(self, kind: str) -> bool:
-        """Asked before anything expensive is done for a new connection."""
-        if self.draining or not self.overload.admit_connection():
-            return False
-        if self._accepts[kind].take(self._clock.monotonic()) > 0:
-            self.overload.refused["accepts"] += 1
-            return False
-        return True
+    @property
+    def quic_address(self) -> Endpoint | None:
+        return self.ports.quic if self.ports is not None else None
 
     # What connections ask for.
 
@@ -272,95 +228,18 @@ class Gateway:
     def bye(self, connection: Connection) -> None:
         self._reception.bye(connection)
 
-    # What is done again and again.
-
-    async def _tick_for_ever(self) -> None:
-        while True:
-            before = self._clock.monotonic()
-            await asyncio.sleep(TICK)
-            now = self._clock.monotonic()
-            self._late_by = max(now - before - TICK, self._late_by * 0.9)
-            self._ticked_at = now
-            if self._hints.healthy:
-                self._deaf_since = now
-            try:
-                self.delivery.tick(now)
-                self.router.tick(now)
-                self._warn(now)
-            except Exception:
-                logger.exception("the clock of the gateway failed")
-
-    def _warn(self, now: float) -> None:
-        for name, found in self.overload.levels(now).items():
-            if found is not Level.NORMAL:
-                what = "at the limit, more are refused" if found is Level.REJECT else "near the limit"
-                self._complaints.say(("overload", name), f"overload: {name} {what}")
-
-    async def _beat_for_ever(self) -> None:
-        for number in itertools.count(1):
-            await asyncio.sleep(BEAT * random.uniform(0.9, 1.1))
-            await self._guarded("beat", self._beat)
-            if number % STRAYS_EVERY == 0:
-                await self._guarded("release of strays", self._release_strays)
-
-    async def _sweep_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(SWEEP * random.uniform(0.7, 1.3))
-            await self._guarded("sweep", self._sweep)
-
-    async def _guarded(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await step()
-        except StoreError as exc:
-            self._complaints.error(("gateway", name), f"the gateway's {name} failed", exc)
-        except Exception:
-            logger.exception("the gateway's %s failed", name)
-        else:
-            self._complaints.recovered(("gateway", name))
-
-    async def _beat(self) -> None:
-        if not await self._store.nodes.beat(self.node, self.figures()) and self.delivery.attached:
-            logger.warning("this node was silent for so long that others may have taken it for dead")
-            self.delivery.look_at_all()
-        self._beat_at = self._clock.monotonic()
-        await self._measure_clock()
-
-    async def _release_strays(self) -> None:
-        """Sessions that Redis has as attached here, though the answer to their attach was lost."""
-        await self._store.sessions.release_strays(self.node, owned=self.delivery.attached)
-
-    async def _measure_clock(self) -> None:
-        before = self._clock.time() - self._clock.offset
-        server = await self._store.server_time_ms() / 1000
-        self._clock.observe(server, before, self._clock.time() - self._clock.offset)
-
-    async def _sweep(self) -> None:
-        """Sessions that ended, nodes that died, requests that nobody answered: any gateway may see to it."""
-        swept = await self._store.sessions.sweep()
-        for sid, rid in swept.due:
-            await self.router.expire(sid, rid)
-
     # Looking.
-
-    def signs(self) -> Signs:
-        now = self._clock.monotonic()
-        stuck = self.delivery.stuck_since
-        return Signs(
-            hints_arrive=self._hints.healthy,
-            hints_missing_for=now - self._deaf_since,
-            log_unreadable_for=0.0 if stuck is None else now - stuck,
-            beat_age=now - self._beat_at,
-            loop_late_by=max(self._late_by, now - self._ticked_at - TICK),
-            draining=self.draining,
-            listening=bool(self._listeners),
-        )
 
     def problems(self) -> list[str]:
         """Why clients do not get what they should; empty if they do."""
-        return problems(self.signs())
+        return problems(self._signs())
 
     def not_ready(self) -> list[str]:
-        return not_ready(self.signs())
+        return not_ready(self._signs())
+
+    def _signs(self) -> Signs:
+        ready = self.ports is not None and self.ports.open
+        return self.upkeep.signs(draining=self.draining, listening=ready)
 
     def figures(self) -> dict[str, Any]:
         """What the others and the tools see of this node."""
@@ -402,9 +281,8 @@ class Gateway:
             return
         self._stopped.set()
         self.draining = True
-        for listener in self._listeners:
-            await listener.close()
-        self._listeners.clear()
+        if self.ports is not None:
+            await self.ports.close()
         await self._drain(self.config.drain if drain is None else drain)
         await self.router.close(1.0)
         await self._reception.close()
@@ -440,9 +318,8 @@ class Gateway:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)
-        for listener in self._listeners:
-            await listener.close()
-        self._listeners.clear()
+        if self.ports is not None:
+            await self.ports.close()
         if self._http is not None:
             await self._http.stop()
         if hasattr(self, "_handlers"):

@@ -197,7 +197,8 @@ class ClientLink:
         elif isinstance(frame, Gap):
             self._take_gap(frame, now, events)
         elif isinstance(frame, Accept):
-            self._take_accept(frame.rid, events)
+            if self._requests.accepted(frame.rid):
+                events.append(Accepted(frame.rid))
         elif isinstance(frame, Reject):
             if self._requests.answered(frame.rid):
                 events.append(Rejected(*frame))
@@ -294,17 +295,12 @@ class ClientLink:
                         request.rid, ErrorCode.WORKER_LOST, False, 0, "the session is gone; the outcome is unknown"
                     )
                 )
-        for rid, _ in welcome.open:
-            self._take_accept(rid, events)
+        for rid, state in welcome.open:
+            if state == "done" and self._requests.accepted(rid):
+                events.append(Accepted(rid))
         for request in self._requests.to_send(welcome.open):
             self._send(request)
             self._requests.sent(request.rid)
-
-    def _take_accept(self, rid: int, events: list[ClientEvent]) -> None:
-        if rid in self._requests:
-            if self._requests[rid].no_reply:
-                self._requests.answered(rid)
-            events.append(Accepted(rid))
 
     # ---- from the application
 

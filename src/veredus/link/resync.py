@@ -47,12 +47,13 @@ def _unknown(reason: str) -> FrameError:
 class OpenRequests:
     """The client's requests without an answer, kept over connections."""
 
-    __slots__ = ("_next", "_sent", "_unanswered")
+    __slots__ = ("_accepted", "_next", "_sent", "_unanswered")
 
     def __init__(self, next_rid: int = 1) -> None:
         self._next = next_rid
         self._unanswered: dict[int, Request] = {}
         self._sent: set[int] = set()
+        self._accepted: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._unanswered)
@@ -85,18 +86,32 @@ class OpenRequests:
     def sent(self, rid: int) -> None:
         self._sent.add(rid)
 
+    def accepted(self, rid: int) -> bool:
+        """The server has said that it is durable, which is all that a request without a reply waits for. False if it is
+        not open here."""
+        request = self._unanswered.get(rid)
+        if request is None:
+            return False
+        self._accepted.add(rid)
+        if request.no_reply:
+            self.answered(rid)
+        return True
+
     def answered(self, rid: int) -> bool:
         """Strike out a request; False if it was not open."""
         self._sent.discard(rid)
+        self._accepted.discard(rid)
         return self._unanswered.pop(rid, None) is not None
 
     def to_send(self, known: Iterable[OpenRequest] = ()) -> list[Request]:
-        """What to send after a welcome: all without an answer that the server does not know."""
-        there = {request.rid for request in known}
-        return [request for rid, request in self._unanswered.items() if rid not in there]
+        """What to send after a welcome: all without an answer, but for those that the server has done, or knows and has
+        accepted. One that is only known may have been noted by a gateway that died before it passed it on."""
+        done = {rid for rid, state in known if state == "done" or rid in self._accepted}
+        return [request for rid, request in self._unanswered.items() if rid not in done]
 
     def abandon_sent(self) -> list[Request]:
         """The session is gone: give up what was sent, because whether it was done cannot be known any more."""
         lost = [self._unanswered.pop(rid) for rid in sorted(self._sent)]
         self._sent.clear()
+        self._accepted.clear()
         return lost

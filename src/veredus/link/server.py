@@ -39,6 +39,7 @@ from veredus.model.frames import (
 )
 from veredus.wire.frames import codec, encode_tail
 
+MAX_UNREAD = 4096  # answers to a client that sends and does not read
 NEW, ASKED, OPEN, CLOSED = "new", "asked", "open", "closed"
 _EXPIRED = encode_tail(Message(kind=Kind.TOMBSTONE))
 _PASSED_ON = (Request, Cancel, Join, Leave, Auth)
@@ -109,6 +110,8 @@ class ServerLink:
         if frames:
             self._last_in = now
             self._pinged = None
+        if len(self._output) > self._window_messages + MAX_UNREAD and self.state != CLOSED:
+            return events + self.close(CloseCode.RATE_LIMITED, "asks without reading the answers", now)
         return events
 
     def _take(self, frame: Frame, now: float, events: list[ServerEvent]) -> None:
@@ -181,7 +184,8 @@ class ServerLink:
         self._send(welcome, now)
         if gap is not None:
             self._skip(gap, self._last_ts if start == gap[1] else 0, now)
-        self.offer_entries(entries, now, wall_ms=wall_ms)
+        last = self._queue.last_sent_seq
+        self.offer_entries([entry for entry in entries if entry[0] > last], now, wall_ms=wall_ms)
 
     def offer_entries(self, entries: Sequence[Entry], now: float, *, wall_ms: int = 0) -> list[ServerEvent]:
         """Entries of the log, from a hint: in any order, ahead, or a second time. An old number on a new entry is from

@@ -12,8 +12,12 @@ from veredus.store.connection import Argument, Connection
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import Script
 
-WAIT_MS = 50
-COMMANDS: dict[str, tuple[Argument, ...]] = {"replica": ("WAIT", 1, WAIT_MS), "fsync": ("WAITAOF", 1, 0, WAIT_MS)}
+WAIT_MS = {"replica": 500, "fsync": 2500}
+"""A replica answers at once; a server that writes to disk every second (the default) may take that long."""
+COMMANDS: dict[str, tuple[Argument, ...]] = {
+    "replica": ("WAIT", 1, WAIT_MS["replica"]),
+    "fsync": ("WAITAOF", 1, 0, WAIT_MS["fsync"]),
+}
 SAFE = {"replica": "no replica confirmed it", "fsync": "the disk did not confirm it"}
 
 
@@ -31,15 +35,17 @@ class Durable:
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
         connection = await self._connection(keys[0])
         try:
-            reply = await connection.call("EVALSHA", script.sha, len(keys), *keys, *args)
-        except faults.NoScript:
-            reply = await connection.call("EVAL", script.source, len(keys), *keys, *args)
+            reply = await _evaluate(connection, script, keys, args)
+        except faults.Moved:
+            await self._redis.command("EXISTS", keys[0], key=keys[0])  # so that it is known where the slot is now
+            connection = await self._connection(keys[0])
+            reply = await _evaluate(connection, script, keys, args)
         try:
             confirmed = await connection.call(*COMMANDS[self._durability])
         except CommandRefused as exc:
             raise NotConfirmed(f"written, but the server cannot confirm {self._durability}: {exc}") from exc
         if not (confirmed[0] if isinstance(confirmed, list) else confirmed):
-            raise NotConfirmed(f"written, but {SAFE[self._durability]} within {WAIT_MS} ms")
+            raise NotConfirmed(f"written, but {SAFE[self._durability]} within {WAIT_MS[self._durability]} ms")
         return reply
 
     async def run_each(self, calls: Sequence[Call]) -> list[Any]:
@@ -78,3 +84,10 @@ class Durable:
         if connection is None or not connection.alive:
             connection = self._connections[place] = await self._redis.open(key)
         return connection
+
+
+async def _evaluate(connection: Connection, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+    try:
+        return await connection.call("EVALSHA", script.sha, len(keys), *keys, *args)
+    except faults.NoScript:
+        return await connection.call("EVAL", script.source, len(keys), *keys, *args)

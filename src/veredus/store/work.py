@@ -18,7 +18,11 @@ DEQUEUE = load(
     keys="pending paused active lease batch",
     args="task_prefix wanted lease_ms owner number again batch_ttl_ms [now_ms]",
 )
-DONE = load("task/done", keys="active lease processed", args="task_prefix count {task_id owner unique_key}* [now_ms]")
+DONE = load(
+    "task/done",
+    keys="active lease processed",
+    args="task_prefix count width owner {task_id [owner unique_key]}* [now_ms]",
+)
 COMPLETE = load(
     "task/complete",
     keys="active lease completed processed",
@@ -129,9 +133,14 @@ class Work:
         return call
 
     def _done(self, queue: str, settlements: Sequence[Any]) -> Call:
-        args: list[Argument] = [keys.task_prefix(queue), len(settlements)]
-        for s in settlements:
-            args += (s.task_id, s.owner, s.unique_key)
+        owner = settlements[0].owner
+        lean = all(s.owner == owner and not s.unique_key for s in settlements)
+        args: list[Argument] = [keys.task_prefix(queue), len(settlements), 1 if lean else 3, owner]
+        if lean:
+            args += [s.task_id for s in settlements]
+        else:
+            for s in settlements:
+                args += (s.task_id, s.owner, s.unique_key)
         return Call(DONE, (keys.active(queue), keys.lease(queue), keys.processed(queue)), args)
 
     def _complete(self, queue: str, settlements: Sequence[Any]) -> Call:

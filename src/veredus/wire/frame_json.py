@@ -110,14 +110,21 @@ def decode(line: bytes) -> Frame | None:
         if name.startswith("x-"):
             return None
         raise FrameError(f"{name or 'a line'}: {str(error)[:150]}") from error
-    return _frame(record)
+    frame: Frame = _frame(record)
+    return frame
 
 
-@lru_cache(maxsize=256)  # a push to many sessions has one tail
 def json_tail(tail: bytes) -> bytes:
     """The fields of a log's tail as JSON, from the third one to the closing brace."""
-    message = read_message(tail)
-    return _ENCODER.encode(_plain(message))[1:]
+    return _kept_json_tail(tail) if len(tail) <= _SMALL_TAIL else _json_tail(tail)
+
+
+def _json_tail(tail: bytes) -> bytes:
+    return _ENCODER.encode(_plain(read_message(tail)))[1:]
+
+
+_SMALL_TAIL = 4096
+_kept_json_tail = lru_cache(maxsize=256)(_json_tail)  # a push to many sessions has one tail
 
 
 def _name(line: bytes) -> str:
@@ -177,8 +184,9 @@ def _one_line(body: bytes) -> bytes | None:
 @cache
 def _decoder() -> msgspec.json.Decoder[Any]:
     union: Any = None
-    for number in FRAMES:
-        struct = _struct(FRAMES[number].__name__, FRAMES[number], NAMES[number])
+    cls: Any
+    for number, cls in FRAMES.items():
+        struct = _struct(cls.__name__, cls, NAMES[number])
         union = struct if union is None else union | struct
     return msgspec.json.Decoder(union)
 

@@ -113,7 +113,8 @@ def decode(data: bytes) -> Frame | None:
         if number < 128:
             raise FrameError(f"unknown frame type {number}")
         return None
-    return shape.read(data[start:])
+    frame: Frame = shape.read(data[start:])
+    return frame
 
 
 def read_message(body: bytes) -> Message:
@@ -207,7 +208,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 class _Range(NamedTuple):
-    index: int
+    place: int
     name: str
     least: int
     most: int
@@ -245,7 +246,7 @@ class Shape:
         return self.value(record)
 
     def value(self, record: Any) -> Any:
-        values = self.getter(record)
+        values: Any = self.getter(record)
         self.check(values)
         if self._fix is not None:
             values = list(values)

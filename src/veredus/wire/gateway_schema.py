@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from veredus.model.frames import FRAMES, MAX_BODY, MAX_NUMBER, Kind
+from veredus.model.delivery import MAX_BODY
+from veredus.model.frames import FRAMES, MAX_NUMBER, Kind
 
 PACKAGE = "veredus.gateway.v1"
 MAX_METADATA_KEY = 128

@@ -19,29 +19,39 @@ PREFIX = checked_prefix(os.environ.get("VEREDUS_KEY_PREFIX") or "asynq")
 """One per process, fixed when it starts: all parts of one system must agree on it."""
 
 QUEUES = f"{PREFIX}:queues"
+"""SET of the names of all queues that were ever used."""
 SERVERS = f"{PREFIX}:servers"
+"""ZSET of the records of worker processes by the second at which they lapse."""
 WORKERS = f"{PREFIX}:workers"
+"""ZSET of the records of what worker processes run, by the second at which they lapse."""
 SCHEDULERS = f"{PREFIX}:schedulers"
+"""ZSET of the records of schedulers by the second at which they lapse."""
 CANCEL_CHANNEL = f"{PREFIX}:cancel"
+"""Channel on which the id of a task is told that shall be cancelled."""
 
 
 def server(host: str, pid: int, server_id: str) -> str:
+    """STRING (protobuf) about one worker process, Go's or ours; it lives 10 seconds beyond its last heartbeat."""
     return f"{PREFIX}:servers:{{{host}:{pid}:{server_id}}}"
 
 
 def workers(host: str, pid: int, server_id: str) -> str:
+    """HASH of what one worker process is running: task id -> protobuf."""
     return f"{PREFIX}:workers:{{{host}:{pid}:{server_id}}}"
 
 
 def scheduler_entries(host: str, pid: int, scheduler_id: str) -> str:
+    """LIST (protobuf) of the schedules that one scheduler fires, for Asynq's tools."""
     return f"{PREFIX}:schedulers:{{{host}:{pid}:{scheduler_id}}}"
 
 
 def scheduler_history(entry_id: str) -> str:
+    """ZSET of the ticks of one schedule by second, the newest thousand."""
     return f"{PREFIX}:scheduler_history:{entry_id}"
 
 
 def semaphore(scope: str) -> str:
+    """ZSET of the holders of a semaphore by the second until which they have it."""
     return f"{PREFIX}:sema:{scope}"
 
 
@@ -51,60 +61,72 @@ def queue_prefix(queue: str) -> str:
 
 
 def task_prefix(queue: str) -> str:
+    """What all task hashes of a queue begin with."""
     return f"{PREFIX}:{{{queue}}}:t:"
 
 
 def task(queue: str, task_id: str) -> str:
+    """HASH of one task: `msg` (protobuf), `state`, and what else is known of it."""
     return f"{PREFIX}:{{{queue}}}:t:{task_id}"
 
 
 def pending(queue: str) -> str:
+    """LIST of the ids that are ready to run; the next one is at its right end."""
     return f"{PREFIX}:{{{queue}}}:pending"
 
 
 def active(queue: str) -> str:
+    """LIST of the ids that are being run."""
     return f"{PREFIX}:{{{queue}}}:active"
 
 
 def lease(queue: str) -> str:
+    """ZSET of the active ids by the second at which they are lost without a heartbeat."""
     return f"{PREFIX}:{{{queue}}}:lease"
 
 
 def scheduled(queue: str) -> str:
+    """ZSET of the ids that wait for their first run, by the second at which they are due."""
     return f"{PREFIX}:{{{queue}}}:scheduled"
 
 
 def retry(queue: str) -> str:
+    """ZSET of the ids that failed and wait for another attempt, by the second at which they are due."""
     return f"{PREFIX}:{{{queue}}}:retry"
 
 
 def archived(queue: str) -> str:
+    """ZSET of the ids that ended without success, by the second at which they did."""
     return f"{PREFIX}:{{{queue}}}:archived"
 
 
 def completed(queue: str) -> str:
+    """ZSET of the ids that ended well and are kept, by the second at which they are deleted."""
     return f"{PREFIX}:{{{queue}}}:completed"
 
 
 def paused(queue: str) -> str:
+    """STRING that exists while nothing is handed out, with the second since when."""
     return f"{PREFIX}:{{{queue}}}:paused"
 
 
 def processed(queue: str) -> str:
+    """STRING with the number of tasks that ended, well or not, in all."""
     return f"{PREFIX}:{{{queue}}}:processed"
 
 
 def failed(queue: str) -> str:
+    """STRING with the number of attempts that failed, in all."""
     return f"{PREFIX}:{{{queue}}}:failed"
 
 
 def processed_on(queue: str, day: str) -> str:
-    """`day` is a UTC date, YYYY-MM-DD."""
+    """STRING with the number of tasks that ended on one day; `day` is a UTC date, YYYY-MM-DD."""
     return f"{PREFIX}:{{{queue}}}:processed:{day}"
 
 
 def failed_on(queue: str, day: str) -> str:
-    """`day` is a UTC date, YYYY-MM-DD."""
+    """STRING with the number of attempts that failed on one day; `day` is a UTC date, YYYY-MM-DD."""
     return f"{PREFIX}:{{{queue}}}:failed:{day}"
 
 
@@ -115,22 +137,27 @@ def unique(queue: str, task_type: str, payload: bytes | None) -> str:
 
 
 def groups(queue: str) -> str:
+    """SET of the groups that have members."""
     return f"{PREFIX}:{{{queue}}}:groups"
 
 
 def group_prefix(queue: str) -> str:
+    """What all groups of a queue begin with."""
     return f"{PREFIX}:{{{queue}}}:g:"
 
 
 def group(queue: str, name: str) -> str:
+    """ZSET of the members of a group by the second at which they joined."""
     return f"{PREFIX}:{{{queue}}}:g:{name}"
 
 
 def aggregation_set(queue: str, name: str, set_id: str) -> str:
+    """ZSET of the members of a group that are being aggregated together."""
     return f"{PREFIX}:{{{queue}}}:g:{name}:{set_id}"
 
 
 def aggregation_sets(queue: str) -> str:
+    """ZSET of the sets that are being aggregated, by the second at which they go back to their groups."""
     return f"{PREFIX}:{{{queue}}}:aggregation_sets"
 
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -77,7 +77,7 @@ class Workshop:
         self._reports = reports
         self._runs: dict[str, Callable[[Job], Awaitable[Any]]] = {}
         self._alarms: Alarms[Attempt] = Alarms(lambda attempt: attempt.force(End.TIMED_OUT))
-        self._carrier: Carrier[Attempt] = Carrier(self._begin)
+        self._carrier: Carrier[Attempt] = Carrier(self._run)
         self.started = 0
 
     def start(self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float, cancel: str = "") -> None:
@@ -109,10 +109,6 @@ class Workshop:
             attempt.cancel(cancel)
         self._hands.take(attempt)
         self._carrier.carry(attempt)
-
-    def _begin(self, attempt: Attempt, task: asyncio.Task[None]) -> Coroutine[Any, Any, None]:
-        attempt.task = task
-        return self._run(attempt)
 
     async def _run(self, attempt: Attempt) -> None:
         """Execute, judge, settle."""

@@ -2,7 +2,8 @@
 
 To make an asyncio task costs more than all else in a short attempt, and a handler that ends without waiting for
 anything needs none of its own. One that waits is from then on alone in its task, so that timeouts, cancellation and
-`asyncio.current_task()` mean what they always do. Each coroutine has its own copy of the context variables.
+`asyncio.current_task()` mean what they always do; and those of its kind get a task each from the beginning. Each
+coroutine has its own copy of the context variables.
 """
 
 from __future__ import annotations
@@ -12,24 +13,39 @@ import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import copy_context
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-Item = TypeVar("Item")
 Task = asyncio.Task[None]
 
 SLICE = 0.005
 """Seconds after which the event loop gets its turn, though nothing waited."""
 
 
-class Carrier(Generic[Item]):
-    """Starts items in the order in which they came. `begin` makes an item's coroutine, which must not raise."""
+class Carried(Protocol):
+    """What is run: it is told its task before it begins."""
 
-    def __init__(self, begin: Callable[[Item, Task], Coroutine[Any, Any, None]]) -> None:
-        self._begin = begin
+    task: Task | None
+
+    @property
+    def kind(self) -> str: ...
+
+
+Item = TypeVar("Item", bound=Carried)
+
+
+class Carrier(Generic[Item]):
+    """Starts items in the order in which they came. `run` makes an item's coroutine, which must not raise."""
+
+    def __init__(self, run: Callable[[Item], Coroutine[Any, Any, None]]) -> None:
+        self._run = run
         self._waiting: deque[Item] = deque()
         self._carried = False
+        self._kinds_that_wait: set[str] = set()
 
     def carry(self, item: Item) -> None:
+        if item.kind in self._kinds_that_wait:
+            item.task = asyncio.get_running_loop().create_task(self._run(item))
+            return
         self._waiting.append(item)
         if not self._carried:
             self._carried = True
@@ -38,28 +54,32 @@ class Carrier(Generic[Item]):
     def _go_on(self) -> None:
         asyncio.get_running_loop().create_task(self._carry())
 
+    def _hand_over(self) -> None:
+        """This task goes on with one item alone, or ends: the others do not wait for it."""
+        left, self._waiting, self._carried = self._waiting, deque(), False
+        for item in left:
+            self.carry(item)
+
     async def _carry(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         now = asyncio.get_running_loop().time
         until = now() + SLICE
         while self._waiting:
-            coroutine = self._begin(self._waiting.popleft(), task)
-            run, ended = copy_context().run, False
+            item = self._waiting.popleft()
+            item.task = task
+            coroutine, run = self._run(item), copy_context().run
             try:
                 future = run(coroutine.send, None)
             except StopIteration:
-                if not task.cancelling() and now() < until:
-                    continue
-                ended = True
-            if self._waiting:
-                self._go_on()
-            else:
-                self._carried = False
-            if not ended:
-                await _stay_with(coroutine, run, future)
+                if task.cancelling() or now() >= until:
+                    break
+                continue
+            self._kinds_that_wait.add(item.kind)
+            self._hand_over()
+            await _stay_with(coroutine, run, future)
             return
-        self._carried = False
+        self._hand_over()
 
 
 @types.coroutine

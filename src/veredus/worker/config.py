@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from veredus.model.retry import RetryDelay, RetryDelayFunction, as_function, asy
 
 OnError = Callable[[BaseException, Any], Awaitable[None] | None]
 """(the error, the job), before the task's new state is written."""
+Companion = Callable[[Any], AbstractAsyncContextManager[Any]]
 HealthCheck = Callable[[BaseException | None], Awaitable[None] | None]
 
 
@@ -63,6 +65,8 @@ class WorkerConfig:
     retry_front: bool = False
     """A retry that is due goes to the front of the line, not behind everything that waits."""
     on_error: OnError | None = None
+    companions: tuple[Companion, ...] = ()
+    """What runs beside the worker, in each of its processes: functions of the worker that give what `async with` opens."""
 
     @classmethod
     def make(cls, *, queues: Mapping[str, int] | Sequence[str] | str | None = None, **given: Any) -> WorkerConfig:
@@ -90,6 +94,10 @@ class WorkerConfig:
         for name in ("health_check", "is_failure", "on_error"):
             if name in values and not callable(values[name]):
                 raise ConfigError(name, values[name], "a function")
+        if "companions" in values:
+            values["companions"] = tuple(values["companions"])
+            if not all(map(callable, values["companions"])):
+                raise ConfigError("companions", values["companions"], "functions of the worker")
         if not values.get("process_pool"):
             values["process_pool"] = os.cpu_count() or 1
         return cls(queues=None if queues is None else parse_queues(queues), **values)

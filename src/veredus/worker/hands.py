@@ -73,6 +73,10 @@ class Attempt:
         self.where = where
         """Where its handler runs: loop, thread or process."""
 
+    @property
+    def kind(self) -> str:
+        return self.message.type
+
     def force(self, end: End) -> None:
         """End the attempt from outside. A thread is only told; everything else is cancelled."""
         if not self.running or (self.forced is not None and end is not End.ABORTED):

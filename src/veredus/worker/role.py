@@ -74,6 +74,11 @@ class Roster:
             late.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
+    @property
+    def ended(self) -> list[str]:
+        """Roles that ended though nobody stopped them."""
+        return [name for name, task in self._tasks.items() if task.done()]
+
     async def stop_all(self) -> None:
         for role in reversed(self._roles):
             await self.stop(role)

@@ -30,6 +30,7 @@ from veredus.worker.config import WorkerConfig
 from veredus.worker.executors.processes import ProcessPool
 from veredus.worker.executors.threads import ThreadPool
 from veredus.worker.hands import Attempt, Hands
+from veredus.worker.health import Signs
 from veredus.worker.memory import resident_mb
 from veredus.worker.mux import Mux
 from veredus.worker.reports import Reports
@@ -123,6 +124,9 @@ class Worker:
             await self._forwarder.step()
         self._roster.start()
         self._watcher = asyncio.create_task(self._watch())
+        self._companions = contextlib.AsyncExitStack()
+        for companion in self.config.companions:
+            await self._companions.enter_async_context(companion(self))
         logger.info(
             "worker %s serves %s with %d hands on %s",
             self.worker_id[:8],
@@ -280,6 +284,18 @@ class Worker:
             active_worker_count=self._hands.busy,
         )
 
+    @property
+    def signs(self) -> Signs:
+        """What its health is judged by."""
+        started = self._status != "new"
+        return Signs(
+            status=self._status,
+            beat_age=time.monotonic() - self._heartbeater.beaten_at if started else 0.0,
+            lease=self.config.lease,
+            ended_roles=tuple(self._roster.ended) if started else (),
+            busy=self._hands.busy if started else 0,
+        )
+
     # Running.
 
     def request_stop(self) -> None:
@@ -372,6 +388,7 @@ class Worker:
         self._threads.close()
         self._processes.close()
         try:
+            await self._companions.aclose()
             await self._lifespan.aclose()
         except Exception:
             logger.exception("lifespan failed to close")

@@ -42,7 +42,7 @@ export function sparkline(values, { width = 96, height = 24, name = '' } = {}) {
 
 const nice = (value) => {
   const size = 10 ** Math.floor(Math.log10(Math.max(value, 1e-9)));
-  return [1, 2, 2.5, 5, 10].map((step) => step * size).find((step) => step >= value) ?? value;
+  return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((step) => step * size).find((step) => step >= value) ?? value;
 };
 
 function frame(width, height, top, label, format) {

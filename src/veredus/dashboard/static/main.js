@@ -160,7 +160,6 @@ class App {
       delete this.data.groups;
     }
     this.watch();
-    requestAnimationFrame(() => document.querySelector('.tab[aria-current]')?.scrollIntoView({ inline: 'center', block: 'nearest' }));
     if (before && !same) {
       scrollTo(0, 0);
       requestAnimationFrame(() => document.querySelector('#main h1')?.focus({ preventScroll: true }));
@@ -192,10 +191,15 @@ class App {
       h('main', { id: 'main', tabindex: '-1' }, this.page.render(this.data, this.errors)),
       jobsDock(this.jobs, () => this.update()));
     this.#shell = morph(this.#shell, next);
+    const tab = document.querySelector('.tab[aria-current]');
+    if (tab && this.page.tab !== tab.textContent.replace(/[\d.KM]+$/, '')) {
+      this.page.tab = tab.textContent.replace(/[\d.KM]+$/, '');
+      tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 24;
+    }
   }
 
   #side() {
-    return h('nav', { class: 'side', 'aria-label': 'Pages' },
+    return h('nav', { class: 'side', 'aria-label': 'Dashboard' },
       h('a', { class: 'brand', href: '#/' }, h('span', { class: 'mark', 'aria-hidden': 'true' }), 'Veredus'),
       h('ul', {}, NAV.map(([place, text, href]) => h('li', {}, h('a', { href, 'aria-current': place === this.place ? 'page' : null }, icon(place), h('span', {}, text))))),
       h('div', { class: 'side-foot' }, me.read_only && h('span', { class: 'badge is-paused' }, 'read-only')));

@@ -5,8 +5,9 @@ import { ago, clock, number } from './format.js';
 
 export const badge = (state) => h('span', { class: `badge is-${state}` }, state);
 
+/** Keyed by what it says: a button that is drawn again never becomes another one under somebody's finger. */
 export function button(text, { icon: name, kind = '', onclick, disabled, title, label } = {}) {
-  return h('button', { type: 'button', class: `button ${kind}`, onclick, disabled, title, 'aria-label': label },
+  return h('button', { key: `button ${label ?? text}`, type: 'button', class: `button ${kind}`, onclick, disabled, title, 'aria-label': label },
     name && icon(name), text && h('span', {}, text));
 }
 
@@ -47,21 +48,21 @@ export function card(title, ...children) {
   return h('section', { class: 'card' }, head && h('header', { class: 'card-head' }, head), children);
 }
 
-/** columns: {title, cell(row), number?, wide?, hidden?}; `open(row)` gives the address of a row. */
+/** The roles are said aloud because a phone shows rows as cards, which takes them from the elements. columns: {title, cell(row), number?, wide?, hidden?}; `open(row)` gives the address of a row. */
 export function table({ label, columns, rows, key, open, select }) {
   const shown = columns.filter((column) => !column.hidden);
-  const head = h('tr', {},
-    select && h('th', { class: 'pick', scope: 'col' }, pick('Select all on this page', select.all(), select.toggleAll)),
-    shown.map((column) => h('th', { scope: 'col', class: column.number ? 'number' : '' },
+  const head = h('tr', { role: 'row' },
+    select && h('th', { class: 'pick', scope: 'col', role: 'columnheader' }, pick('Select all on this page', select.all(), select.toggleAll)),
+    shown.map((column) => h('th', { scope: 'col', role: 'columnheader', class: column.number ? 'number' : '' },
       column.title || h('span', { class: 'sr' }, column.says ?? 'Actions'))));
   const body = rows.map((row) => {
     const name = key(row);
-    return h('tr', { key: name, class: select?.has(name) ? 'picked' : '', 'data-row': name, 'data-open': open?.(row) },
-      select && h('td', { class: 'pick' }, pick(`Select ${name}`, select.has(name), () => select.toggle(name))),
-      shown.map((column) => h('td', { class: [column.number && 'number', column.wide && 'wide', !column.title && 'acts'].filter(Boolean).join(' '), 'data-label': column.title },
+    return h('tr', { key: name, role: 'row', class: select?.has(name) ? 'picked' : '', 'data-row': name, 'data-open': open?.(row) },
+      select && h('td', { class: 'pick', role: 'cell' }, pick(`Select ${name}`, select.has(name), () => select.toggle(name))),
+      shown.map((column) => h('td', { role: 'cell', class: [column.number && 'number', column.wide && 'wide', !column.title && 'acts'].filter(Boolean).join(' '), 'data-label': column.title },
         column.cell(row))));
   });
-  return h('div', { class: 'table-box' }, h('table', { 'aria-label': label }, h('thead', {}, head), h('tbody', {}, body)));
+  return h('div', { class: 'table-box' }, h('table', { role: 'table', 'aria-label': label }, h('thead', { role: 'rowgroup' }, head), h('tbody', { role: 'rowgroup' }, body)));
 }
 
 function pick(label, checked, onchange) {

@@ -34,13 +34,19 @@ logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic tells of every f
 class _ServedTransport(QuicTransport):
     """A connection of the port: it tells the port under which ids its datagrams come."""
 
-    port: _Port
+    def __init__(self, port: _Port, names: set[bytes], *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.names = names
+        self._port = port
+        port.connections.update(dict.fromkeys(names, self))
 
     def _renamed(self, event: events.ConnectionIdIssued | events.ConnectionIdRetired) -> None:
         if isinstance(event, events.ConnectionIdIssued):
-            self.port.connections[event.connection_id] = self
+            self.names.add(event.connection_id)
+            self._port.connections[event.connection_id] = self
         else:
-            self.port.connections.pop(event.connection_id, None)
+            self.names.discard(event.connection_id)
+            self._port.connections.pop(event.connection_id, None)
 
 
 class _Port(asyncio.DatagramProtocol):
@@ -116,12 +122,15 @@ class _Port(asyncio.DatagramProtocol):
             configuration=self._configuration,
             original_destination_connection_id=header.destination_cid,
         )
-        connection = _ServedTransport(
-            quic, self._handler_factory, self._send, self._forget, handshake_timeout=self._handshake_timeout
+        return _ServedTransport(
+            self,
+            {header.destination_cid, quic.host_cid},
+            quic,
+            self._handler_factory,
+            self._send,
+            self._forget,
+            handshake_timeout=self._handshake_timeout,
         )
-        connection.port = self
-        self.connections[header.destination_cid] = self.connections[quic.host_cid] = connection
-        return connection
 
     def _send(self, data: bytes, address: Address) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -136,8 +145,9 @@ class _Port(asyncio.DatagramProtocol):
             self._send(packet, address)
 
     def _forget(self, connection: QuicTransport) -> None:
-        for name in [name for name, other in self.connections.items() if other is connection]:
-            del self.connections[name]
+        assert isinstance(connection, _ServedTransport)
+        for name in connection.names:
+            self.connections.pop(name, None)
         self._close_if_done()
 
     def _close_if_done(self) -> None:

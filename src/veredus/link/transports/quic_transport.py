@@ -44,10 +44,12 @@ class QuicTransport:
         self._handler: Handler | None = None
         self._sendto = sendto
         self._gone = gone
+        self._address: Address = ("", 0)  # where our datagrams go: a client that moves is followed
         self._is_client = quic.configuration.is_client
         self._keepalive = keepalive
         self._opened = False
         self._ended = False
+        self._forgotten = False
         self._closing: tuple[int, str] | None = None
         self._paused = False
         self._transmitting = False
@@ -63,8 +65,7 @@ class QuicTransport:
 
     @property
     def peer(self) -> str:
-        address = self._quic.get_peer_address() or ("", 0)
-        return f"{address[0]}:{address[1]}"
+        return f"{self._address[0]}:{self._address[1]}"
 
     @property
     def unsent(self) -> int:
@@ -102,6 +103,8 @@ class QuicTransport:
 
     def datagram(self, data: bytes, address: Address) -> None:
         """A datagram for this connection came."""
+        if self._forgotten:
+            return
         now = self._last_in = self._loop.time()
         if self._is_client and is_reset(self._quic, data):
             self.abort()
@@ -131,9 +134,12 @@ class QuicTransport:
 
     def _transmit(self) -> None:
         self._transmitting = False
+        if self._forgotten:
+            return
         now = self._transmitted = self._loop.time()
         for data, address in self._quic.datagrams_to_send(now):
             self._sendto(data, address)
+            self._address = address
         self._arm()
 
     def _arm(self) -> None:
@@ -250,6 +256,7 @@ class QuicTransport:
             )
 
     def _forget(self) -> None:
+        self._forgotten = True
         self._cancel(self._timer)
         self._timer = None
         self._gone(self)

@@ -99,7 +99,7 @@ local function admission(queue_prefix, now, now_up, nanoseconds)
     return true
   end
 
-  -- Write it all down. Returns the earliest instant at which a scope that somebody waits for is to be looked at.
+  -- Write it all down.
   function gate.settle(lease_end)
     for _, task in ipairs(admitted) do
       local held = {}
@@ -131,13 +131,9 @@ local function admission(queue_prefix, now, now_up, nanoseconds)
       touched[name] = true
     end
     for _, row in ipairs(turned_away) do touched[row[2]] = true end
-    local soonest
     for name, is_touched in pairs(touched) do
       if is_touched then call_up(queue_prefix, name, now, nanoseconds) end
-      local at = is_touched and redis.call('ZSCORE', queue_prefix .. 'limited', name)
-      if at and (not soonest or tonumber(at) < soonest) then soonest = tonumber(at) end
     end
-    return soonest
   end
 
   return gate

@@ -61,10 +61,13 @@ local function room(queue_prefix, scope, limit, now)
   return free, at, kept
 end
 
--- look_at: see to it that a scope that somebody waits for is looked at, at this instant at the latest.
-local function look_at(queue_prefix, scope, at)
-  local planned = redis.call('ZSCORE', queue_prefix .. 'limited', scope)
-  if not planned or tonumber(planned) > at then redis.call('ZADD', queue_prefix .. 'limited', whole(at), scope) end
+-- look_at: plan when to look at a scope that somebody waits for; the forwarders are told if that is before all else.
+local function look_at(queue_prefix, scope, at, now)
+  local limited = queue_prefix .. 'limited'
+  local first = redis.call('ZRANGE', limited, 0, 0, 'WITHSCORES')[2]
+  at = math.min(at, now + 60000)
+  redis.call('ZADD', limited, whole(at), scope)
+  if not first or at < tonumber(first) then redis.call('PUBLISH', queue_prefix .. 'delay_wakeup', whole(at)) end
 end
 
 -- has_room_elsewhere: whether the other limits of a task have room as well. If one has not, the task waits for that one
@@ -77,7 +80,7 @@ local function has_room_elsewhere(queue_prefix, id, scope, others, since, now)
       if free <= 0 then
         redis.call('ZADD', queue_prefix .. 'waiting:' .. other, since and string.sub(since, 1, -4) or whole(now * 1000), id)
         redis.call('HSET', queue_prefix .. 't:' .. id, 'limited_by', other)
-        look_at(queue_prefix, other, math.min(at, now + 60000))
+        look_at(queue_prefix, other, at, now)
         return false
       end
     end
@@ -120,9 +123,9 @@ local function call_up(queue_prefix, scope, now, nanoseconds)
     local stopped = looked < 200 and number < looked -- by another limit: its room comes with a word of its own
     free, at = room(queue_prefix, scope, limit, now)
     if free > 0 then at = stopped and now + 1000 or now end
-    redis.call('ZADD', limited, whole(math.min(at, now + 60000)), scope)
+    look_at(queue_prefix, scope, at, now)
   else
-    redis.call('ZADD', limited, whole(now), scope)
+    look_at(queue_prefix, scope, now, now)
   end
   return number
 end

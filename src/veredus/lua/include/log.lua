@@ -70,13 +70,25 @@ local function add(s, tail, expiry, now_us)
   return s.top
 end
 
+-- mend: the list has not as many entries as it should: somebody deleted or evicted it. Each entry keeps its number, what
+-- is gone is gone, and a new epoch lets everybody know that it is another log now.
+local function mend(s, length)
+  local entry = redis.call('LINDEX', s.base .. 'o', 0)
+  local _, _, bytes = header(entry)
+  s.floor, s.floor_ts, s.bytes_floor = s.top - length, 0, bytes - #entry
+  local epoch = tonumber(redis.call('HGET', s.base .. 'm', 'e'), 16)
+  redis.call('HSET', s.base .. 'm', 'e', string.format('%08x', (epoch + 1) % 4294967296))
+end
+
 -- store_new: write the entries that were added.
 local function store_new(s)
   local run, list = s.run, s.base .. 'o'
+  local length
   for first = s.stored + 1, #run, 1000 do
-    redis.call('RPUSH', list, unpack(run, first, math.min(first + 999, #run)))
+    length = redis.call('RPUSH', list, unpack(run, first, math.min(first + 999, #run)))
   end
   s.stored = #run
+  if length and length ~= s.top - s.floor then mend(s, length) end
 end
 
 -- cut: everything up to this seq leaves the log, which is at least one entry.

@@ -15,7 +15,10 @@ local task_prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker = 
 local now = clock(ARGV[9])
 limit = tonumber(limit)
 local claimed, tidied, cancels = {}, {}, {}
-if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then return { now, 0, claimed, tidied, -1, cancels, 0 } end
+local has_lanes = redis.call('EXISTS', string.sub(task_prefix, 1, -3) .. 'lanes')
+if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then
+  return { now, 0, claimed, tidied, -1, cancels, has_lanes }
+end
 expect(lease, 'zset')
 expect(active, 'list')
 
@@ -73,6 +76,5 @@ for i = 1, #page, 2 do
     end
   end
 end
-local has_lanes = redis.call('EXISTS', string.sub(task_prefix, 1, -3) .. 'lanes')
 local coming = redis.call('ZRANGEBYSCORE', lease, '(' .. whole(math.floor(now / 1000)), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
 return { now, 1, claimed, tidied, coming[2] and tonumber(coming[2]) * 1000 or -1, cancels, has_lanes }

@@ -4,7 +4,7 @@
 -- RETURNS  {now_ms, lease end in s, still pending (-1: paused), {id, message, ...}, {dropped id, reason, ...},
 --   {id, how to cancel it, ...}: those among the first that shall not be run but cancelled,
 --   ms after which to ask again because the queue is at its limit, or -1}
--- include: clock checks chunks hold tell wakeup lanes limits admission
+-- include: clock checks chunks hold tell lanes limits admission
 -- `batch` remembers the number of this worker's last batch. Asked again with a number already served (its reply was
 -- lost, or an old request arrives after a newer one), the script hands out that same batch instead of a second one.
 local pending, paused, active, lease, batch = unpack(KEYS)
@@ -75,16 +75,17 @@ local function has_turn(order_key, id)
   heads[order_key] = first
   return first == id
 end
-local ids, leases, locked = {}, {}, {}
+local count, ids, keys, leases, locked, limited = 0, {}, {}, {}, {}, {}
 for round = 1, 10 do
-  if #ids >= wanted then break end
-  local chunk = math.min(wanted - #ids, 1000)
+  if count >= wanted then break end
+  local chunk = math.min(wanted - count, 1000)
   local tail = redis.call('LRANGE', pending, -taken - chunk, -taken - 1)
   if #tail == 0 then break end
   for i = #tail, 1, -1 do
     local id = tail[i]
     local key = task_prefix .. id
-    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'cancel', 'unique_key', 'order_key')
+    local fields =
+      redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'cancel', 'unique_key', 'order_key', 'limited_by')
     local reason
     if fields.err then
       reason = 'wrongtype'
@@ -104,11 +105,11 @@ for round = 1, 10 do
     elseif fields[6] and not has_turn(fields[6], id) then
       strays[#strays + 1] = { id, fields[6] }
     elseif not gate or fields[4] or gate.admits(id, key, fields[1]) then
-      ids[#ids + 1] = id
-      leases[#leases + 1] = lease_end
-      leases[#leases + 1] = id
-      rows[#rows + 1] = id
-      rows[#rows + 1] = fields[1]
+      count = count + 1
+      ids[count], keys[count] = id, key
+      leases[2 * count - 1], leases[2 * count] = lease_end, id
+      rows[2 * count - 1], rows[2 * count] = id, fields[1]
+      if fields[7] then limited[#limited + 1] = key end
       if fields[5] then locked[#locked + 1] = { fields[5], id } end
       if fields[4] then
         cancels[#cancels + 1] = id
@@ -126,11 +127,12 @@ if taken > 0 then
   in_chunks('LPUSH', active, ids)
   in_chunks('ZADD', lease, leases)
   redis.call('LTRIM', pending, 0, -taken - 1)
-  for _, id in ipairs(ids) do
-    local key = task_prefix .. id
-    redis.call('HSET', key, 'state', 'active', 'owner', owner, 'until', lease_end)
-    redis.call('HDEL', key, 'pending_since', 'limited_by')
+  local call = redis.call
+  for i = 1, count do
+    call('HSET', keys[i], 'state', 'active', 'owner', owner, 'until', lease_end)
+    call('HDEL', keys[i], 'pending_since')
   end
+  for _, key in ipairs(limited) do redis.call('HDEL', key, 'limited_by') end
   for _, row in ipairs(locked) do keep_lock(row[1], row[2], lease_ms) end
   for _, row in ipairs(expired) do
     local left = redis.call('HMGET', row[2], 'unique_key', 'waited')
@@ -148,11 +150,6 @@ if taken > 0 then
     join_lane(queue_prefix, row[2], row[1], now)
     next_turn(queue_prefix, row[2], nanoseconds) -- its first may have ended without us
   end
-  if gate then
-    local due, scheduled, retry = queue_prefix .. 'due', queue_prefix .. 'scheduled', queue_prefix .. 'retry'
-    local before, limited = earliest(due, scheduled, retry), redis.call('ZRANGE', queue_prefix .. 'limited', 0, 0, 'WITHSCORES')
-    if limited[2] then before = math.min(before or math.huge, tonumber(limited[2])) end
-    announce(queue_prefix .. 'delay_wakeup', before, gate.settle(lease_end), now)
-  end
+  if gate then gate.settle(lease_end) end
 end
 return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels, -1 }

@@ -1,22 +1,24 @@
 -- done: delete tasks that succeeded and leave nothing behind.
 -- KEYS  active lease processed
--- ARGV  task_prefix count {task_id owner unique_key}* [now_ms]
+-- ARGV  task_prefix count width owner {task_id [owner unique_key]}* [now_ms]
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
 -- include: clock checks chunks active hold counters tell lanes limits
+-- `width` is 1 when all tasks of the call are of one owner and none has a unique lock, else 3.
 local active, lease, processed = unpack(KEYS)
-local task_prefix, count = ARGV[1], tonumber(ARGV[2])
-local now, _, nanoseconds = clock(ARGV[3 + count * 3])
+local task_prefix, count, width, owner = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local now, _, nanoseconds = clock(ARGV[5 + count * width])
 expect(active, 'list')
 
-local ends = lease_ends(lease, 3, 3, count)
+local ends = lease_ends(lease, 5, width, count)
 local lost, ids, keys, seen, waited, bound = {}, {}, {}, {}, {}, {}
 for i = 1, count do
-  local id, owner, lock = unpack(ARGV, i * 3, i * 3 + 2)
+  local at = 5 + (i - 1) * width
+  local id = ARGV[at]
   local key = task_prefix .. id
-  local held = not seen[id] and owns(key, owner, ends[i])
+  local held = not seen[id] and owns(key, width == 1 and owner or ARGV[at + 1], ends[i])
   if held then
     seen[id] = true
-    release(lock, id)
+    if width > 1 then release(ARGV[at + 2], id) end
     if held[3] then
       local verb = redis.call('HGET', key, 'cancel') == 'delete' and 'cancelled' or 'done'
       waited[#waited + 1] = { held[3], verb, key }

@@ -91,7 +91,7 @@ class Forwarder(Role):
 
     async def _look(self, queues: Sequence[str]) -> None:
         # A wake-up that comes while Redis answers sets its queue's time to 0 again; `taken` notices.
-        expected = [queue for queue in queues if self._due[queue] and self._look_at[queue] > 0]
+        expected = {queue: self._look_at[queue] for queue in queues if self._due[queue] and self._look_at[queue] > 0}
         for queue in queues:
             self._look_at[queue] = -1.0
         sent = time.monotonic()
@@ -110,7 +110,7 @@ class Forwarder(Role):
             else:
                 self.complaints.recovered(("forward", queue))
                 next_look = now + min(self.interval, self.interval if result.wait is None else result.wait)
-                self._report(queue, result.moved, result.dropped)
+                self._report(queue, result.moved, result.dropped, max(0.0, now - expected.get(queue, now)))
             if self._look_at[queue] < 0:
                 self._look_at[queue] = next_look
                 self._due[queue] = (
@@ -120,12 +120,12 @@ class Forwarder(Role):
     def _complain(self, queue: str, error: StoreError) -> None:
         self.complaints.error(("forward", queue), f"cannot forward the tasks of queue {queue}", error)
 
-    def _report(self, queue: str, moved: int, dropped: list[tuple[str, str]]) -> None:
+    def _report(self, queue: str, moved: int, dropped: list[tuple[str, str]], late: float) -> None:
         for task_id, reason in dropped:
             self.complaints.say(
                 (queue, task_id), f"task {task_id} of queue {queue} cannot be forwarded and was removed: {reason}"
             )
             self._bus.emit(ItemDropped(queue, task_id, reason))
         if moved:
-            self._bus.emit(Forwarded(queue, moved))
+            self._bus.emit(Forwarded(queue, moved, late))
             self._on_work(queue)

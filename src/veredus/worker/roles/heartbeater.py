@@ -49,6 +49,8 @@ class Heartbeater:
         self._complaints = complaints
         self._worker_loop = asyncio.get_running_loop()
         self._loop_seen = time.monotonic()
+        self.beaten_at = time.monotonic()
+        """When a beat last reached the server, on the monotonic clock."""
         self._overrun: set[tuple[str, str]] = set()
         self._stopping = threading.Event()
         self._wake: Callable[[], None] = lambda: None
@@ -83,6 +85,7 @@ class Heartbeater:
                 began = time.monotonic()
                 try:
                     await self.beat(store)
+                    self.beaten_at = time.monotonic()
                     self._complaints.recovered("heartbeat")
                     # A beat that took long (a server that stood still) is followed by the next one at once.
                     pause = max(0.0, self._config.beat - (time.monotonic() - began))

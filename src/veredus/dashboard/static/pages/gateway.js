@@ -64,7 +64,7 @@ export class Gateway {
       { title: 'Open requests', number: true, cell: (row) => number(row.open_requests) },
       { title: 'Begun', number: true, cell: (row) => when(row.created_at) },
     ] }) : empty('No session here', this.user ? `The user ${this.user} has none.` : 'Clients that connect appear here.'),
-    (sessions.after || this.after) && h('nav', { class: 'pager', 'aria-label': 'Pages' }, this.after && h('a', { class: 'button', href: '#/gateway' }, 'First'),
+    (sessions.after || this.after) && h('nav', { class: 'pager', 'aria-label': 'Pages of the list' }, this.after && h('a', { class: 'button', href: '#/gateway' }, 'First'),
       sessions.after && h('a', { class: 'button', href: `#/gateway${query({ after: sessions.after })}` }, 'Next')));
   }
 

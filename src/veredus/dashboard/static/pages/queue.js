@@ -144,12 +144,14 @@ export class Queue {
       const given = Object.fromEntries([...new FormData(event.target)].map(([name, value]) => [name, String(value).trim()]));
       this.app.go(this.address({ ...given, page: '' }));
     };
-    return h('form', { class: 'filters', onsubmit: submit, role: 'search', 'aria-label': 'Find tasks' },
+    const form = h('form', { class: 'filters', onsubmit: submit, role: 'search', 'aria-label': 'Find tasks' },
       this.group && h('a', { class: 'chip', href: this.address({ group: '' }), 'aria-label': `Leave the group ${this.group}` }, `group ${this.group}`, icon('close')),
       FILTERS.map(([name, label, hint]) => h('div', { class: 'filter' }, h('label', { for: `filter-${name}` }, label),
         h('input', { id: `filter-${name}`, name, value: this.filters[name], placeholder: hint, autocomplete: 'off', spellcheck: 'false' }))),
       h('button', { type: 'submit', class: 'button' }, icon('search'), h('span', {}, 'Find')),
       this.#searching() && h('a', { class: 'button', href: this.address({ type: '', payload: '', error: '', page: '' }) }, 'Clear'));
+    // On a phone the tasks come first: the fields open when somebody wants them.
+    return h('details', { class: 'filter-box', open: innerWidth > 760 || this.#searching() || this.group !== '' }, h('summary', {}, icon('search'), 'Find tasks'), form);
   }
 
   async #search(more = false) {
@@ -240,7 +242,7 @@ export class Queue {
     const to = (page, text, name) => (page >= 1 && page <= pages && page !== this.page
       ? h('a', { class: 'button', href: this.address({ page: page > 1 ? page : '' }), 'aria-label': text }, icon(name))
       : h('span', { class: 'button', 'aria-disabled': 'true' }, icon(name)));
-    return h('nav', { class: 'pager', 'aria-label': 'Pages' }, to(this.page - 1, 'Page before', 'left'),
+    return h('nav', { class: 'pager', 'aria-label': 'Pages of the list' }, to(this.page - 1, 'Page before', 'left'),
       h('span', {}, `Page ${number(this.page)} of ${number(pages)}`), to(this.page + 1, 'Next page', 'right'),
       h('a', { class: 'button small', href: this.address({ page: pages }) }, 'Last'));
   }

@@ -1,0 +1,27 @@
+"""Sending a task when the transaction has committed, so that no worker looks for rows that are not there yet."""
+
+from __future__ import annotations
+
+from typing import Any, ParamSpec
+
+from django.db import transaction
+
+from veredus.client.task import Task
+
+P = ParamSpec("P")
+
+
+def enqueue_on_commit(task: Task[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+    """`enqueue_on_commit(welcome, user.id)`: enqueued after the commit, never after a rollback; at once outside of a
+    transaction. Arguments are encoded now, so that what is wrong with them is said here."""
+    _on_commit(None, task, args, kwargs)
+
+
+def enqueue_on_commit_of(database: str, task: Task[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
+    """The same for another than the default database."""
+    _on_commit(database, task, args, kwargs)
+
+
+def _on_commit(database: str | None, task: Task[..., Any, Any], args: Any, kwargs: Any) -> None:
+    call = task.call(*args, **kwargs)
+    transaction.on_commit(lambda: task.send_sync(call), using=database)

@@ -1,0 +1,44 @@
+"""`manage.py veredus_worker`: a worker for the tasks of one backend."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from veredus.contrib.django.backend import VeredusBackend
+from veredus.contrib.django.framework import tasks
+from veredus.errors import VeredusError
+from veredus.model.priority import parse_queues
+
+
+class Command(BaseCommand):  # type: ignore[misc]
+    help = "Runs tasks until stopped. SIGTERM lets running ones finish; a second one gives them back."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--backend", default="default", help="which of TASKS (default: default)")
+        parser.add_argument("--queues", help="such as mail=3,default=1; without it, all of the backend")
+        parser.add_argument("--concurrency", type=int, help="handlers at once (100)")
+        parser.add_argument("--threads", type=int, help="synchronous handlers at once (32)")
+        parser.add_argument("--processes", type=int, help="worker processes (1)")
+        parser.add_argument("--burst", action="store_true", default=None, help="stop when the queues are empty")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        backend = tasks.task_backends[options["backend"]]
+        if not isinstance(backend, VeredusBackend):
+            raise CommandError(f"TASKS[{options['backend']!r}] is a {type(backend).__name__}, not a VeredusBackend")
+        if not logging.getLogger("veredus").hasHandlers():
+            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+        names = ("concurrency", "threads", "processes", "burst")
+        settings = {name: options[name] for name in names if options[name] is not None}
+        try:
+            if options["queues"]:
+                settings["queues"] = parse_queues(options["queues"])
+            code = backend.worker(**settings).run()
+        except VeredusError as exc:
+            raise CommandError(str(exc)) from exc
+        if code:
+            sys.exit(code)

@@ -1,0 +1,95 @@
+"""What clients have acknowledged, and which of them have left, on its way to Redis: many sessions in one call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from veredus.errors import StoreError
+from veredus.gateway.connection import Connection
+from veredus.gateway.errands import Errands
+from veredus.model.frames import CloseCode
+from veredus.store.outbox import Outbox
+from veredus.store.sessions import Sessions
+
+EVERY = 0.25
+ROWS = 128
+EARLY = 200
+"""Acknowledged messages of one session after which Redis is told before the time: its quota must not run full."""
+AGAIN = 1.0
+"""Seconds until the next try, when Redis is away."""
+
+
+class Acks:
+    """Told each quarter of a second, or as soon as there is enough to tell. A gateway that dies with some untold costs
+    copies, which the clients drop."""
+
+    def __init__(self, outbox: Outbox, sessions: Sessions, failed: Callable[[StoreError], None]) -> None:
+        self._outbox = outbox
+        self._sessions = sessions
+        self._failed = failed
+        self.written = 0
+        self._errands = Errands("writing acks")
+        self._loop = asyncio.get_running_loop()
+        self._acks: dict[str, tuple[Connection, int, int]] = {}
+        self._left: list[tuple[str, int]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+
+    def acked(self, connection: Connection, seq: int, rid_floor: int) -> None:
+        self._acks[connection.sid] = (connection, seq, rid_floor)
+        if len(self._acks) >= ROWS or seq - connection.written_ack >= EARLY:
+            self._soon(0.0)
+        elif self._timer is None:
+            self._soon(EVERY)
+
+    def left(self, connection: Connection) -> None:
+        self._left.append((connection.sid, connection.generation))
+        self._soon(0.01 if len(self._left) < ROWS else 0.0)
+
+    def _soon(self, delay: float) -> None:
+        due = self._loop.time() + delay
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._loop.call_later(delay, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        acks, self._acks = self._acks, {}
+        left, self._left = self._left, []
+        for connection, seq, _ in acks.values():
+            connection.written_ack = seq
+        self._errands.start(self._write(acks, left))
+
+    async def _write(self, acks: dict[str, tuple[Connection, int, int]], left: list[tuple[str, int]]) -> None:
+        """Acks first: what is detached now must not be sent again."""
+        try:
+            if acks:
+                self.written += len(acks)
+                answers = await self._outbox.ack([(sid, seq, floor) for sid, (_, seq, floor) in acks.items()])
+                for (connection, _, _), answer in zip(acks.values(), answers, strict=True):
+                    if answer == "ahead":
+                        connection.end(CloseCode.INSUFFICIENT_STATE, "the log does not have what was acknowledged")
+                    elif answer == "gone":
+                        connection.end(CloseCode.SESSION_CLOSED, "the session has ended")
+            if left:
+                await self._sessions.detach(left)
+        except StoreError as exc:
+            for sid, ack in acks.items():
+                self._acks.setdefault(sid, ack)
+            self._left += left
+            self._soon(AGAIN)
+            self._failed(exc)
+
+    async def close(self) -> None:
+        """Write what is still to be written."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._acks or self._left:
+            self._flush()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._errands.close(2.0)

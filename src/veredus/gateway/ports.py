@@ -1,0 +1,112 @@
+"""The ports that clients come through, and the gate in front of them."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Iterator
+
+from veredus.clock import Clock
+from veredus.errors import ConfigError
+from veredus.gateway.config import Endpoint, GatewayConfig
+from veredus.gateway.limits import Bucket, Overload
+from veredus.link.transports.base import HandlerFactory, Listener
+
+
+class Ports:
+    """WebSocket and QUIC of one process. `index` says which of several it is: each has a UDP port of its own, because a
+    client that changes its address must find the same process again."""
+
+    def __init__(
+        self, config: GatewayConfig, index: int, overload: Overload, clock: Clock, handler_factory: HandlerFactory
+    ) -> None:
+        self._config = config
+        self._index = index
+        self._overload = overload
+        self._clock = clock
+        self._handler_factory = handler_factory
+        self._listeners: list[Listener] = []
+        self._closing = False
+        now = clock.monotonic()
+        self._accepts = {
+            "ws": Bucket(config.accept_rate, max(config.accept_rate, 1.0), now),
+            "quic": Bucket(config.quic_accept_rate, max(config.quic_accept_rate, 1.0), now),
+        }
+        self.ws: Endpoint | None = None
+        self.quic: Endpoint | None = None
+        """Where it really listens."""
+
+    @property
+    def open(self) -> bool:
+        return bool(self._listeners)
+
+    async def listen(self) -> None:
+        """Raises ConfigError for an address that cannot be had."""
+        if self._config.ws is not None:
+            await self._listen_websocket(self._config.ws)
+        if self._config.quic is not None:
+            await self._listen_quic(self._config.quic.shifted(self._index))
+
+    async def _listen_websocket(self, place: Endpoint) -> None:
+        from veredus.link.transports.websocket import listen_websocket
+
+        config = self._config
+        tls = None
+        if config.certificate:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(config.certificate, config.key)
+        with _free("ws", place):
+            listener = await listen_websocket(
+                place.host,
+                place.port,
+                self._handler_factory,
+                tls=tls,
+                path=config.path,
+                origins=config.origins or None,
+                reuse_port=config.processes > 1,
+                accept=lambda address: self._let_in("ws"),
+            )
+        self._listeners.append(listener)
+        self.ws = Endpoint(*listener.address)
+
+    async def _listen_quic(self, place: Endpoint) -> None:
+        from veredus.link.transports.quic import listen_quic
+
+        config = self._config
+        with _free("quic", place):
+            listener = await listen_quic(
+                place.host,
+                place.port,
+                self._handler_factory,
+                certificate=config.certificate or None,
+                key=config.key or None,
+                idle_timeout=2 * (config.heartbeat + config.pong),
+                accept=lambda address: self._let_in("quic"),
+            )
+        self._listeners.append(listener)
+        self.quic = Endpoint(*listener.address)
+
+    def _let_in(self, kind: str) -> bool:
+        """Asked before anything expensive is done for a new connection."""
+        if self._closing or not self._overload.admit_connection():
+            return False
+        if self._accepts[kind].take(self._clock.monotonic()) > 0:
+            self._overload.refused["accepts"] += 1
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Nobody comes in any more; those who are there stay."""
+        self._closing = True
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            await listener.close()
+
+
+@contextlib.contextmanager
+def _free(name: str, place: Endpoint) -> Iterator[None]:
+    """A port that cannot be had is a wrong setting."""
+    try:
+        yield
+    except OSError as exc:
+        raise ConfigError(name, str(place), f"an address that is free: {exc.strerror or exc}") from exc

@@ -1,0 +1,1 @@
+"""Telemetry: metrics, traces, errors and logs. Listens to what the rooms below announce; loaded only when used."""

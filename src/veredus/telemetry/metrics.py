@@ -1,0 +1,91 @@
+"""What one worker process does, for Prometheus: counted from the events on its bus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from veredus.events import (
+    Aggregated,
+    Event,
+    Forwarded,
+    ItemDropped,
+    LeaseWasLost,
+    TaskEnded,
+    TaskRecovered,
+    TaskStarted,
+)
+
+DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
+LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
+MAX_NAMES = 200
+"""Distinct types and queues that get a label of their own; what comes later is `other`: labels are for ever."""
+
+
+class WorkerMetrics:
+    """A listener of the worker's bus. With `shared`, the figures of several processes are added up when read."""
+
+    def __init__(self, registry: CollectorRegistry, *, shared: bool = False) -> None:
+        live: dict[str, Any] = {"multiprocess_mode": "livesum"} if shared else {}
+        self._types: set[str] = set()
+        self._queues: set[str] = set()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"veredus_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"veredus_{name}", text, labels, registry=registry, buckets=buckets)
+
+        self._running = Gauge("veredus_tasks_running", "Handlers at work.", ["queue"], registry=registry, **live)
+        self._attempts = counter("task_attempts", "Attempts ended, and what followed.", "queue", "type", "action")
+        self._duration = histogram(
+            "task_duration_seconds", "How long handlers took.", ("queue", "type"), DURATIONS
+        )
+        self._lateness = histogram(
+            "forward_lateness_seconds", "Between due and pending, for delayed tasks and retries.", ("queue",), LATENESS
+        )
+        self._forwarded = counter("tasks_forwarded", "Delayed tasks and retries that became pending.", "queue")
+        self._lost = counter("leases_lost", "Attempts whose task somebody else had meanwhile.", "queue")
+        self._recovered = counter(
+            "tasks_recovered", "Tasks taken over from workers that were gone.", "queue", "type", "action"
+        )
+        self._dropped = counter("items_dropped", "Things in queues that could not be run.", "queue", "reason")
+        self._aggregated = counter("group_members_aggregated", "Members of groups that became other tasks.", "queue")
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TaskStarted):
+            self._running.labels(self._queue(event.message.queue)).inc()
+        elif isinstance(event, TaskEnded):
+            queue, kind = self._queue(event.message.queue), self._type(event.message.type)
+            self._running.labels(queue).dec()
+            self._attempts.labels(queue, kind, event.action).inc()
+            self._duration.labels(queue, kind).observe(event.seconds)
+        elif isinstance(event, Forwarded):
+            self._forwarded.labels(self._queue(event.queue)).inc(event.moved)
+            self._lateness.labels(self._queue(event.queue)).observe(event.late)
+        elif isinstance(event, LeaseWasLost):
+            self._lost.labels(self._queue(event.queue)).inc()
+        elif isinstance(event, TaskRecovered):
+            names = self._queue(event.message.queue), self._type(event.message.type)
+            self._recovered.labels(*names, event.action).inc()
+        elif isinstance(event, ItemDropped):
+            self._dropped.labels(self._queue(event.queue), event.reason).inc()
+        elif isinstance(event, Aggregated):
+            self._aggregated.labels(self._queue(event.queue)).inc(event.members)
+
+    def _type(self, name: str) -> str:
+        return bounded(name, self._types)
+
+    def _queue(self, name: str) -> str:
+        return bounded(name, self._queues)
+
+
+def bounded(name: str, known: set[str], most: int = MAX_NAMES) -> str:
+    """The name itself while there are few; types come from whoever can write to Redis."""
+    if name in known:
+        return name
+    if len(known) >= most:
+        return "other"
+    known.add(name)
+    return name

@@ -1,0 +1,59 @@
+"""`veredus dev`: the worker starts anew when a file changes, also after one that could not be imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.support.servers import RealServer, free_port, wait_for
+
+SHOP = """
+from pathlib import Path
+from veredus import App
+
+app = App()
+
+@app.task(name="note")
+def note() -> None:
+    Path("said.txt").write_text("{text}")
+
+if __name__ == "__main__":
+    note.enqueue_sync()
+"""
+
+
+def test_reload_errors_and_dashboard(valkey_server: RealServer, tmp_path: Path) -> None:
+    shop, said, log = tmp_path / "shop.py", tmp_path / "said.txt", tmp_path / "log.txt"
+    shop.write_text(SHOP.format(text="first"))
+    environment = {**os.environ, "VEREDUS_REDIS_URL": valkey_server.url}
+    port = free_port()
+    command = [sys.executable, "-m", "veredus", "dev", "shop:app", "--dash-port", str(port), "--concurrency", "3"]
+
+    def says(text: str) -> bool:
+        return said.exists() and said.read_text() == text
+
+    def enqueue() -> None:
+        subprocess.run([sys.executable, "shop.py"], cwd=tmp_path, env=environment, check=True, timeout=30)
+
+    with log.open("w") as output:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
+    try:
+        enqueue()
+        wait_for(lambda: says("first"), seconds=20, what="the first worker")
+        assert "with 3 hands" in log.read_text(), "unknown options go to the worker"
+        wait_for(lambda: f":{port}/" in log.read_text(), seconds=20, what="the dashboard")
+        shop.write_text("this is no Python")
+        wait_for(lambda: "it starts anew at the next change" in log.read_text(), seconds=20, what="the broken worker")
+        shop.write_text(SHOP.format(text="second"))
+        enqueue()
+        wait_for(lambda: says("second"), seconds=20, what="the second worker")
+    finally:
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        assert process.wait(20) == 0
+    assert time.monotonic() - began < 10
+    assert "changed, the worker starts anew" in log.read_text()

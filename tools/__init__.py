@@ -1,0 +1,1 @@
+"""Programs that work on the project itself; nothing of it is installed."""

@@ -1,0 +1,1 @@
+"""The documentation: reference pages made from the source, and the static site."""
