@@ -155,10 +155,9 @@ async def bare_ws(port: int, expected: int) -> None:
     async with server:
         while True:
             for client in list(clients) if len(clients) >= expected else ():
-                for _ in range(20):
-                    under = client.underlying_transport
-                    if not under.is_closing() and under.get_write_buffer_size() < 65536:
-                        client.send(picows.WSMsgType.BINARY, payload)
+                under = client.underlying_transport
+                if not under.is_closing() and under.get_write_buffer_size() < 65536:
+                    client.send(picows.WSMsgType.BINARY, payload)
             await asyncio.sleep(0)
 
 
@@ -190,10 +189,9 @@ async def bare_quic(port: int, expected: int) -> None:
     while True:
         for client, stream in list(streams.items()) if len(streams) >= expected else ():
             sender = client._quic._streams[stream].sender
-            for _ in range(20):
-                if sender._buffer_stop - sender._buffer_start < 65536:
-                    client._quic.send_stream_data(stream, payload)
-                    client.transmit()
+            if sender._buffer_stop - sender._buffer_start < 65536:
+                client._quic.send_stream_data(stream, payload)
+                client.transmit()
         await asyncio.sleep(0)
 
 

@@ -57,10 +57,10 @@ class Pusher:
         self.left, self.chunk, self.batch = many, FRAME * batch, batch
 
     def push(self, send: Any, unsent: Any, again: Any) -> None:
+        if self.left <= 0:
+            return
         for _ in range(max(1, 64 // self.batch)):
-            if self.left <= 0:
-                return
-            if unsent() >= HIGH_WATER:
+            if self.left <= 0 or unsent() >= HIGH_WATER:
                 break
             send(self.chunk)
             self.left -= self.batch

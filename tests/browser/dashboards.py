@@ -68,7 +68,7 @@ class Place:
     def close(self) -> None:
         self.client.close()
         for process in self._processes:
-            process.terminate()
+            process.terminate() if process is self.dash else process.kill()  # a worker would wait for its tasks
         for process in self._processes:
             try:
                 process.wait(15)

@@ -266,7 +266,7 @@ async def test_lanes_are_released_and_limits_removed(app: App, api: Api, inspect
         ("jobs/start", {"queue": "mail", "verb": "explode", "state": "retry"}, 400, "verb"),
         ("jobs/start", {"queue": "mail", "verb": "run", "state": "retyr"}, 400, "state"),
         ("jobs/start", {"queue": "mail", "verb": "cancel", "state": "retry"}, 400, "state"),
-        ("jobs/stop", {"id": "nope"}, 400, "id"),
+        ("jobs/stop", {"id": "nope"}, 404, None),
         ("queue/pause", {"queue": "mail", "forec": True}, 400, "field"),
         ("queue/pause", {"queue": "mial"}, 404, None),
         ("queue/close", {"queue": "mial"}, 404, None),
@@ -288,3 +288,38 @@ async def test_a_body_that_is_no_object_is_refused(api: Api, body: bytes) -> Non
     answer = await api.client.post("/api/queue/pause", content=body, headers=headers)
     assert answer.status_code == 400
     assert answer.json()["field"] in ("body", "queue")
+
+
+async def test_a_job_that_breaks_says_so_and_keeps_the_details_to_the_log(
+    app: App, api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await app.enqueue("t", queue="mail", delay=600)
+
+    async def breaks(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("a secret detail")
+
+    monkeypatch.setattr(Tasks, "delete_first", breaks)
+    ended = await api.ended((await api.post("jobs/start", verb="delete", queue="mail", state="scheduled"))["id"])
+    assert ended["status"] == "failed"
+    assert "secret" not in ended["error"]["message"]
+    assert "a secret detail" in caplog.text
+
+
+async def test_only_so_many_jobs_run_at_once(app: App, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await app.enqueue("t", queue="mail", delay=600)
+    gate = asyncio.Event()
+
+    async def waits(*_: Any, **__: Any) -> Any:
+        await gate.wait()
+        return 0, 0, 0
+
+    monkeypatch.setattr(Tasks, "delete_first", waits)
+    jobs = [await api.post("jobs/start", verb="delete", queue="mail", state="scheduled") for _ in range(8)]
+    refused = await api.post("jobs/start", 429, verb="delete", queue="mail", state="scheduled")
+    assert refused["error"] == "too_many_jobs"
+    gate.set()
+    for job in jobs:
+        assert (await api.ended(job["id"]))["status"] == "done"
+    for _ in range(40):  # ended ones are forgotten in time
+        await api.ended((await api.post("jobs/start", verb="delete", queue="mail", state="scheduled"))["id"])
+    assert len((await api.get("jobs"))["jobs"]) <= 31

@@ -7,9 +7,8 @@ from veredus.model.info import SECOND, QueueInfo
 
 
 def _info(queue: str, second: float, processed: int, failed: int = 0) -> QueueInfo:
-    zero = dict.fromkeys(
-        "pending active scheduled retry archived completed aggregating groups processed failed latency_ns".split(), 0
-    )
+    names = "pending active scheduled retry archived completed aggregating groups processed failed latency_ns"
+    zero = dict.fromkeys(names.split(), 0)
     return QueueInfo(
         queue=queue,
         processed_total=processed,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.gateway.support import JsonClient, gateway, until
 from tests.support.servers import RealServer
 from veredus import App
@@ -156,3 +158,21 @@ async def test_a_session_that_others_detached_is_resumed_by_its_client(app: App,
         again = await JsonClient.open(gw, "ada", client.resumption())
         assert again.welcome["result"] == "resumed"
         assert (await again.take(1))[0]["body"] == "unheard"
+
+
+async def test_a_defect_in_one_connection_ends_that_one_alone(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway(app, heartbeat=0.2) as gw:
+        broken, sound = await JsonClient.open(gw, "broken"), await JsonClient.open(gw, "sound")
+        for method in ("take_output", "tick"):
+            connection = gw.delivery.attached[broken.sid]
+
+            def fails(*args: object, **kwargs: object) -> None:
+                raise RuntimeError("a defect")
+
+            monkeypatch.setattr(connection.link, method, fails)
+            for number in range(3):
+                await app.push(number, everyone=True)
+            assert [one["body"] for one in await sound.take(3)] == [0, 1, 2]
+            assert await broken.close_code() == 1006
+            broken = await JsonClient.open(gw, "broken", broken.resumption())
+            assert broken.welcome["result"] == "resumed"

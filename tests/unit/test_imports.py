@@ -21,7 +21,7 @@ HEIGHTS = {
     "client": 4,
     "worker": 5, "scheduler": 5, "inspector": 5, "gateway": 5.5, "peer": 5, "embedded": 5,
     "testing": 5.7,
-    "app": 6, "dashboard": 6, "telemetry": 6,
+    "app": 6, "dashboard": 6, "telemetry": 6.5,
     "contrib": 7, "demo": 7, "cli": 8, "__main__": 9, "__init__": 9,
 }  # fmt: skip
 WALLS = {

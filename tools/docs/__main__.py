@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tools.docs.staging import ROOT, stage
 def main(argv: list[str]) -> int:
     site = Path(argv[0]).resolve() if argv else ROOT / "site"
     staged = ROOT / "build/docs"
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     pages = stage(staged)
     config = load_config(str(ROOT / "mkdocs.yml"), docs_dir=str(staged), site_dir=str(site), strict=True)
     config["nav"] = navigation(pages)

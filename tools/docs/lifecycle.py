@@ -22,7 +22,7 @@ _HALF_WIDTH, _HALF_HEIGHT = 62, 20
 
 def draw() -> str:
     parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1120 400" font-family="sans-serif" font-size="13"'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1120 400" font-family="sans-serif" font-size="15"'
         ' role="img">',
         "<title>The states of a task and the verbs that lead from one to another</title>",
         '<rect width="1120" height="400" fill="#ffffff"/>',
@@ -38,11 +38,11 @@ def draw() -> str:
         for verbs, mark, line in ((_made(state), "→", -32), (_deleted(state), "✕", 36)):
             if verbs:
                 parts.append(
-                    f'<text x="{x}" y="{y + line}" text-anchor="middle" font-size="11" fill="#64748b">'
+                    f'<text x="{x}" y="{y + line}" text-anchor="middle" font-size="13" fill="#64748b">'
                     f"{mark} {', '.join(verbs)}</text>"
                 )
     parts.append(
-        '<text x="20" y="390" font-size="12" fill="#64748b">→ made by   ✕ deleted by   cancel archives or deletes'
+        '<text x="20" y="390" font-size="14" fill="#64748b">→ made by · ✕ deleted by · cancel archives or deletes'
         " whatever has not ended</text>"
     )
     return "\n".join([*parts, "</svg>"]) + "\n"
@@ -78,7 +78,7 @@ def _edge(start: tuple[int, int], end: tuple[int, int], label: str) -> str:
     return (
         f'<path d="M{sx:.0f} {sy:.0f}Q{cx:.0f} {cy:.0f} {ex:.0f} {ey:.0f}" fill="none" stroke="#b45309"/>'
         f'<path d="M0 0l-9 -4v8z" transform="translate({ex:.0f} {ey:.0f}) rotate({angle:.0f})" fill="#b45309"/>'
-        f'<text x="{lx:.0f}" y="{ly - 4:.0f}" text-anchor="middle" font-size="12" fill="#92400e" stroke="#ffffff"'
+        f'<text x="{lx:.0f}" y="{ly - 4:.0f}" text-anchor="middle" font-size="14" fill="#92400e" stroke="#ffffff"'
         f' stroke-width="4" paint-order="stroke">{label}</text>'
     )
 

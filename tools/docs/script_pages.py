@@ -40,7 +40,7 @@ def page(name: str) -> str:
     )
     parts = [
         f"# {name}",
-        f"`lua/{name}.lua`: {purpose(source)}",
+        f"`lua/{name}.lua`: {purpose(source)} ([all scripts](index.md))",
         "| | |\n|---|---|\n"
         + "\n".join(
             f"| {what} | {text} |"

@@ -106,6 +106,10 @@ def serve(app: str, redis_url: str | None, log_level: str, log_format: str, **se
     SIGTERM, SIGINT  move the clients elsewhere (over --drain seconds), then stop; twice: at once
 
     Many more settings are options, and each can come from the environment: veredus gateway settings.
+
+    \b
+    Example:
+      veredus gateway shop:app --ws 0.0.0.0:8765
     """
     configure(log_level, log_format)
     loaded = load_app(app)
@@ -125,7 +129,12 @@ gateway_group.add_command(bench)
 @click.option("--limit", type=int, default=1000, show_default=True, help="At most so many.")
 @click.option("--token", envvar="VEREDUS_HTTP_TOKEN", default="", help="Bearer token of the nodes' HTTP.")
 def sessions(redis_url: str | None, as_json: bool, user: str | None, limit: int, token: str) -> None:
-    """List sessions with the statistics of their queues, as their nodes have them."""
+    """List sessions with the statistics of their queues, as their nodes have them.
+
+    \b
+    Example:
+      veredus gateway sessions --json
+    """
     rows = asyncio.run(_sessions(redis_url, user, limit, token))
     columns = [
         ("session", lambda row: row["session_id"]),
@@ -149,7 +158,12 @@ def sessions(redis_url: str | None, as_json: bool, user: str | None, limit: int,
 @gateway_group.command("settings")
 @json_option
 def settings(as_json: bool) -> None:
-    """List every setting of the gateway: its option, its variable, its default."""
+    """List every setting of the gateway: its option, its variable, its default.
+
+    \b
+    Example:
+      veredus gateway settings
+    """
     columns = [
         ("option", lambda row: row.flag),
         ("variable", lambda row: row.variable),
@@ -163,7 +177,12 @@ def settings(as_json: bool) -> None:
 @redis_option
 @json_option
 def nodes(redis_url: str | None, as_json: bool) -> None:
-    """List the gateway processes: where they listen and how busy they are."""
+    """List the gateway processes: where they listen and how busy they are.
+
+    \b
+    Example:
+      veredus gateway nodes --json
+    """
     rows = asyncio.run(_nodes(redis_url))
     if as_json:
         echo_json(rows)

@@ -70,6 +70,10 @@ def bench(redis_url: str | None, as_json: bool, url: tuple[str, ...], **settings
     """Put a gateway under load: ordered pushes to many clients, with connections broken at random.
 
     Ends with code 1 if anything was lost or out of order.
+
+    \b
+    Example:
+      veredus gateway bench --clients 50 --rate 5000 --transport both
     """
     app = App(redis_url) if redis_url else App()
     with progress_bar("pushing") as show:

@@ -31,6 +31,9 @@ class JsonFormatter(logging.Formatter):
 def configure(level: str, kind: str) -> None:
     handler = logging.StreamHandler()
     if kind == "json":
+        from veredus.telemetry.logs import TaskFields
+
+        handler.addFilter(TaskFields())
         handler.setFormatter(JsonFormatter())
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s [%(process)d] %(name)s: %(message)s"))

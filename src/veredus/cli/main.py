@@ -44,6 +44,7 @@ _COMMANDS = {
     "doctor": ("veredus.cli.doctor", "doctor"),
     "top": ("veredus.cli.top", "top"),
     "dash": ("veredus.cli.dash", "dash"),
+    "metrics": ("veredus.cli.metrics", "metrics"),
     "redis": ("veredus.cli.redis", "redis_group"),
     "demo": ("veredus.cli.demo", "demo"),
     "completion": ("veredus.cli.completion", "completion"),

@@ -31,7 +31,12 @@ def queue_group() -> None:
 @json_option
 @inspecting
 async def list_queues(inspector: Inspector, as_json: bool) -> None:
-    """All queues."""
+    """All queues.
+
+    \b
+    Example:
+      veredus queue list --json
+    """
     columns: list[tuple[str, Callable[[QueueInfo], object]]] = [
         ("queue", lambda q: q.queue),
         ("state", lambda q: "paused" if q.paused else "running"),
@@ -52,7 +57,12 @@ async def list_queues(inspector: Inspector, as_json: bool) -> None:
 @json_option
 @inspecting
 async def inspect_queues(inspector: Inspector, names: tuple[str, ...], as_json: bool) -> None:
-    """Everything about some queues, with an estimate of their memory."""
+    """Everything about some queues, with an estimate of their memory.
+
+    \b
+    Example:
+      veredus queue inspect mail
+    """
     queues = [await inspector.queue(name, memory=True) for name in names]
     if as_json:
         echo_json([queue.as_dict() for queue in queues])
@@ -76,7 +86,12 @@ def _show(queue: QueueInfo) -> None:
 @json_option
 @inspecting
 async def history(inspector: Inspector, names: tuple[str, ...], days: int, as_json: bool) -> None:
-    """Processed and failed per day (UTC), the newest first."""
+    """Processed and failed per day (UTC), the newest first.
+
+    \b
+    Example:
+      veredus queue history mail --days 30
+    """
     rows = [row for name in names for row in await inspector.history(name, days)]
     columns = [
         ("queue", lambda d: d.queue),
@@ -92,7 +107,12 @@ async def history(inspector: Inspector, names: tuple[str, ...], days: int, as_js
 @_names
 @inspecting
 async def pause(inspector: Inspector, names: tuple[str, ...]) -> None:
-    """Workers take no more tasks from these queues; tasks can still be enqueued."""
+    """Workers take no more tasks from these queues; tasks can still be enqueued.
+
+    \b
+    Example:
+      veredus queue pause mail reports
+    """
     for name in names:
         click.echo(f"{name}: {'paused' if await inspector.pause(name) else 'was paused already'}")
 
@@ -101,7 +121,12 @@ async def pause(inspector: Inspector, names: tuple[str, ...]) -> None:
 @_names
 @inspecting
 async def resume(inspector: Inspector, names: tuple[str, ...]) -> None:
-    """Workers go on with these queues."""
+    """Workers go on with these queues.
+
+    \b
+    Example:
+      veredus queue resume mail reports
+    """
     for name in names:
         click.echo(f"{name}: {'resumed' if await inspector.resume(name) else 'was not paused'}")
 
@@ -110,7 +135,12 @@ async def resume(inspector: Inspector, names: tuple[str, ...]) -> None:
 @_names
 @inspecting
 async def close(inspector: Inspector, names: tuple[str, ...]) -> None:
-    """Take in no new tasks (from Veredus clients; Go clients do not ask). What is there goes on."""
+    """Take in no new tasks (from Veredus clients; Go clients do not ask). What is there goes on.
+
+    \b
+    Example:
+      veredus queue close mail
+    """
     for name in names:
         click.echo(f"{name}: {'closed' if await inspector.close_queue(name) else 'was closed already'}")
 
@@ -119,7 +149,12 @@ async def close(inspector: Inspector, names: tuple[str, ...]) -> None:
 @_names
 @inspecting
 async def open_queue(inspector: Inspector, names: tuple[str, ...]) -> None:
-    """Take in tasks again."""
+    """Take in tasks again.
+
+    \b
+    Example:
+      veredus queue open mail
+    """
     for name in names:
         click.echo(f"{name}: {'open' if await inspector.open_queue(name) else 'was not closed'}")
 
@@ -130,7 +165,12 @@ async def open_queue(inspector: Inspector, names: tuple[str, ...]) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @inspecting
 async def remove(inspector: Inspector, names: tuple[str, ...], force: bool, yes: bool) -> None:
-    """Delete queues with everything in them."""
+    """Delete queues with everything in them.
+
+    \b
+    Example:
+      veredus queue remove mail --force
+    """
     for name in names:
         size = (await inspector.queue(name)).size
         confirm(f"Delete the queue {name!r} with {size:,} tasks?", yes)
@@ -149,7 +189,12 @@ async def remove(inspector: Inspector, names: tuple[str, ...], force: bool, yes:
 @json_option
 @inspecting
 async def lanes(inspector: Inspector, name: str, held: bool, limit: int, as_json: bool) -> None:
-    """The order keys that have tasks, the longest lane first, and whose turn it is."""
+    """The order keys that have tasks, the longest lane first, and whose turn it is.
+
+    \b
+    Example:
+      veredus queue lanes mail --held
+    """
     columns = [
         ("order key", lambda lane: lane.order_key),
         ("tasks", lambda lane: f"{lane.size:,}"),
@@ -165,7 +210,12 @@ async def lanes(inspector: Inspector, name: str, held: bool, limit: int, as_json
 @click.argument("order_keys", metavar="ORDER_KEY...", nargs=-1, required=True)
 @inspecting
 async def release(inspector: Inspector, name: str, order_keys: tuple[str, ...]) -> None:
-    """Let order keys go on that an archived task holds up; that task stays archived."""
+    """Let order keys go on that an archived task holds up; that task stays archived.
+
+    \b
+    Example:
+      veredus queue release mail account:7
+    """
     for order_key in order_keys:
         task_id = await inspector.release_lane(name, order_key)
         click.echo(f"{order_key}: goes on without task {task_id}")
@@ -177,7 +227,12 @@ async def release(inspector: Inspector, name: str, order_keys: tuple[str, ...]) 
 @json_option
 @inspecting
 async def limits(inspector: Inspector, name: str, scopes: tuple[str, ...], as_json: bool) -> None:
-    """The limits of a queue, how much of each is taken, and the keys for which somebody waits."""
+    """The limits of a queue, how much of each is taken, and the keys for which somebody waits.
+
+    \b
+    Example:
+      veredus queue limits mail
+    """
     for scope in scopes:
         await inspector.remove_limit(name, scope)
     columns = [

@@ -85,7 +85,12 @@ async def list_tasks(
     group: str | None,
     as_json: bool,
 ) -> None:
-    """Tasks of one state: pending ones as they will run, others by time."""
+    """Tasks of one state: pending ones as they will run, others by time.
+
+    \b
+    Example:
+      veredus task list -q mail -s retry --error timeout
+    """
     if min(page, size) < 1:
         raise ConfigError("--page" if page < 1 else "--size", min(page, size), "a number from 1 on")
     if task_type or payload_part or error:
@@ -127,7 +132,12 @@ async def _take(found: Any, skip: int, size: int) -> Any:
 @json_option
 @inspecting
 async def inspect_task(inspector: Inspector, queue: str, task_id: str, as_json: bool) -> None:
-    """Everything about one task."""
+    """Everything about one task.
+
+    \b
+    Example:
+      veredus task inspect -q mail --id 5f0c...
+    """
     task = await inspector.task(queue, task_id)
     if as_json:
         echo_json(task.as_dict())
@@ -246,7 +256,12 @@ def _one_or_all(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--front", is_flag=True, help="As the next to run, instead of last in the line.")
 @inspecting
 async def run(inspector: Inspector, /, front: bool, **given: Any) -> None:
-    """Make tasks pending now: scheduled, retry, archived, completed or aggregating ones."""
+    """Make tasks pending now: scheduled, retry, archived, completed or aggregating ones.
+
+    \b
+    Example:
+      veredus task run -q mail -s archived --all
+    """
 
     async def one(task_id: str) -> None:
         await inspector.run(given["queue"], task_id, front=front)
@@ -259,7 +274,12 @@ async def run(inspector: Inspector, /, front: bool, **given: Any) -> None:
 @click.option("--drop-excess", is_flag=True, help="With --all: delete what the archive has no room for.")
 @inspecting
 async def archive(inspector: Inspector, /, drop_excess: bool, **given: Any) -> None:
-    """Put tasks aside that should not run."""
+    """Put tasks aside that should not run.
+
+    \b
+    Example:
+      veredus task archive -q mail -s retry --all
+    """
 
     async def one(task_id: str) -> None:
         await inspector.archive(given["queue"], task_id)
@@ -277,7 +297,12 @@ async def archive(inspector: Inspector, /, drop_excess: bool, **given: Any) -> N
 @_one_or_all
 @inspecting
 async def delete(inspector: Inspector, /, **given: Any) -> None:
-    """Delete tasks for good."""
+    """Delete tasks for good.
+
+    \b
+    Example:
+      veredus task delete -q mail -s archived --all
+    """
 
     async def one(task_id: str) -> None:
         await inspector.delete(given["queue"], task_id)
@@ -320,7 +345,12 @@ async def _apply(inspector: Inspector, verb: str, one: Any, everything: Any, giv
 @click.option("--to", "target", required=True, help="The other queue.")
 @inspecting
 async def move(inspector: Inspector, queue: str, task_id: str, target: str) -> None:
-    """Bring a task into another queue."""
+    """Bring a task into another queue.
+
+    \b
+    Example:
+      veredus task move -q mail --id 5f0c... --to slow
+    """
     await inspector.move(queue, task_id, target)
     click.echo(f"{task_id}: moved from {queue} to {target}")
 
@@ -332,7 +362,12 @@ async def move(inspector: Inspector, queue: str, task_id: str, target: str) -> N
 @click.option("--in", "delay", type=Duration(), help="Due after this time.")
 @inspecting
 async def reschedule(inspector: Inspector, queue: str, task_id: str, at: datetime | None, delay: float | None) -> None:
-    """Give a task another due time."""
+    """Give a task another due time.
+
+    \b
+    Example:
+      veredus task reschedule -q mail --id 5f0c... --in 10m
+    """
     if (at is None) == (delay is None):
         raise ConfigError("--at", None if at is None else str(at), "either --at or --in")
     await inspector.reschedule(queue, task_id, at=at, delay=delay)
@@ -345,7 +380,12 @@ async def reschedule(inspector: Inspector, queue: str, task_id: str, at: datetim
 @click.option("-l", "--payload", required=True, help="The new payload, as it is.")
 @inspecting
 async def edit(inspector: Inspector, queue: str, task_id: str, payload: str) -> None:
-    """Replace the payload of a task that is not running."""
+    """Replace the payload of a task that is not running.
+
+    \b
+    Example:
+      veredus task edit -q mail --id 5f0c... -l '{"user_id": 43}'
+    """
     await inspector.edit_payload(queue, task_id, payload.encode())
     click.echo(f"{task_id}: payload replaced")
 
@@ -355,7 +395,12 @@ async def edit(inspector: Inspector, queue: str, task_id: str, payload: str) -> 
 @json_option
 @inspecting
 async def leases(inspector: Inspector, queue: str | None, as_json: bool) -> None:
-    """Who has which task and until when, over all queues, the first to expire first."""
+    """Who has which task and until when, over all queues, the first to expire first.
+
+    \b
+    Example:
+      veredus task leases
+    """
     columns = [
         ("queue", lambda x: x.queue),
         ("task", lambda x: x.task_id),

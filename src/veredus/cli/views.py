@@ -32,7 +32,12 @@ def group_group() -> None:
 @json_option
 @inspecting
 async def list_groups(inspector: Inspector, queue: str, as_json: bool) -> None:
-    """The groups of a queue with their sizes."""
+    """The groups of a queue with their sizes.
+
+    \b
+    Example:
+      veredus group list -q mail
+    """
     columns = [("group", lambda g: g.group), ("size", lambda g: f"{g.size:,}")]
     show(
         await inspector.groups(queue), columns, as_json=as_json, empty=f"No group has waiting tasks in queue {queue!r}."
@@ -53,7 +58,12 @@ def server_group() -> None:
 @json_option
 @inspecting
 async def list_servers(inspector: Inspector, as_json: bool) -> None:
-    """Every worker process that lives, and how busy it is."""
+    """Every worker process that lives, and how busy it is.
+
+    \b
+    Example:
+      veredus server list
+    """
     columns = [
         ("host", lambda s: s.host),
         ("pid", lambda s: s.pid),
@@ -75,7 +85,12 @@ async def list_servers(inspector: Inspector, as_json: bool) -> None:
 @json_option
 @inspecting
 async def inspect_servers(inspector: Inspector, names: tuple[str, ...], as_json: bool) -> None:
-    """One worker process with what it works on: SERVER is its id, the beginning of it, or host:pid."""
+    """One worker process with what it works on: SERVER is its id, the beginning of it, or host:pid.
+
+    \b
+    Example:
+      veredus server inspect 5f0c...
+    """
     servers = [await inspector.server(name) for name in names]
     if as_json:
         echo_json([server.as_dict() for server in servers])
@@ -106,7 +121,12 @@ def cron_group() -> None:
 @json_option
 @inspecting
 async def list_entries(inspector: Inspector, as_json: bool) -> None:
-    """Every schedule of every scheduler that lives."""
+    """Every schedule of every scheduler that lives.
+
+    \b
+    Example:
+      veredus cron list
+    """
     columns = [
         ("id", lambda e: e.id),
         ("spec", lambda e: e.spec),
@@ -126,7 +146,12 @@ async def list_entries(inspector: Inspector, as_json: bool) -> None:
 @json_option
 @inspecting
 async def history(inspector: Inspector, entries: tuple[str, ...], page: int, size: int, as_json: bool) -> None:
-    """When schedules fired, the newest first."""
+    """When schedules fired, the newest first.
+
+    \b
+    Example:
+      veredus cron history 5f0c...
+    """
     rows = [event for entry in entries for event in await inspector.scheduler_events(entry, page=page, size=size)]
     columns = [("task", lambda e: e.task_id), ("enqueued", lambda e: _at(e.enqueued_ns))]
     show(rows, columns, as_json=as_json, empty="It has not fired yet.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from veredus.cli.common import host_and_port
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
 
@@ -37,20 +38,19 @@ class Auto(click.ParamType[int]):
 @click.option("--process-pool", type=int, help='run_in="process" handlers at once (default one per core).')
 @click.option("-p", "--processes", type=Auto(), help="Worker processes under a supervisor (default 1, or auto).")
 @click.option("--burst", is_flag=True, help="Stop, with exit code 0, when the queues are empty.")
-@click.option(
-    "--scheduler/--no-scheduler",
-    default=None,
-    help="Fire the schedules of the app (the default), or leave that to others.",
-)
+@click.option("--scheduler/--no-scheduler", default=None, help="Fire the app's schedules (default: yes).")
 @click.option("--max-tasks", type=int, help="Replace a process after so many tasks.")
 @click.option("--max-memory", type=int, metavar="MB", help="Replace a process above so much resident memory.")
 @click.option(
     "--shutdown-timeout", type=float, metavar="SECONDS", help="Time for running handlers at a stop (default 25)."
 )
 @click.option("--lease", type=float, metavar="SECONDS", help="A task is ours so long without a heartbeat (default 12).")
+@click.option("--metrics", metavar="[HOST:]PORT", help="Serve /metrics, /healthz and /readyz (on 127.0.0.1).")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def worker(app: str, redis_url: str | None, log_level: str, log_format: str, **settings: Any) -> int:
+def worker(
+    app: str, redis_url: str | None, metrics: str | None, log_level: str, log_format: str, **settings: Any
+) -> int:
     """Run the tasks of an app until stopped.
 
     \b
@@ -70,4 +70,10 @@ def worker(app: str, redis_url: str | None, log_level: str, log_format: str, **s
     if redis_url:
         loaded.use(redis_url)
     given = {name: value for name, value in settings.items() if value is not None}
+    if metrics is not None:
+        from veredus.telemetry.worker_metrics import Metrics
+
+        host, port = host_and_port(metrics)
+        several = any(given.get(name, 0) > (name == "processes") for name in ("processes", "max_tasks", "max_memory"))
+        given["companions"] = [Metrics(port, host=host, shared=several)]
     return loaded.worker(**given).run()

@@ -53,22 +53,19 @@ class Client:
         self._clock = clock
         self._molds: dict[tuple[str, int], _OptionsMold] = {}
 
-    async def enqueue(self, call: Call[Any]) -> Handle[Any]:
+    async def enqueue(self, call: Call[Any], *, _wrapped: bool = False) -> Handle[Any]:
         """Returns once Redis has the task. Raises TaskIdConflict for an id that is taken."""
-        if self._middlewares:
-            return (await self._through(self._enqueue_one)((call,)))[0]
-        return await self._enqueue(call)
-
-    async def _enqueue_one(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
-        return [await self._enqueue(call) for call in calls]
-
-    async def _enqueue(self, call: Call[Any]) -> Handle[Any]:
+        if self._middlewares and not _wrapped:
+            return (await self._through(self._enqueue_each)((call,)))[0]
         entry = self.entry(call)
         queue = call.options.queue
         code = await self.store.intake.add(queue, entry)
         if code == ID_EXISTS:
             raise TaskIdConflict(entry.task_id, queue)
         return _handle(call, entry, code, self._desk)
+
+    async def _enqueue_each(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+        return [await self.enqueue(call, _wrapped=True) for call in calls]
 
     @property
     def notifier(self) -> Notifier:

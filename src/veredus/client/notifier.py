@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from veredus.client.carried import with_carried
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import ConfigError, ConnectionLost, NotReady, PayloadTooLarge
 from veredus.model.delivery import (
@@ -112,7 +113,7 @@ class Notifier:
             type,
             title,
             content,
-            metadata or {},
+            with_carried(metadata),
             hint,
             rid or 0,
             group or "",
@@ -157,7 +158,7 @@ class Notifier:
                 type=item.type,
                 title=item.title,
                 content=item.content,
-                metadata=item.metadata,
+                metadata=with_carried(item.metadata),
                 body=_sized(item.data),
                 sync_hint=item.sync_hint,
                 bind_client_seq_id=item.bind_client_seq_id or 0,

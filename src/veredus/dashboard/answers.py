@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.responses import Response
@@ -25,6 +26,7 @@ from veredus.errors import (
     TaskNotFound,
     VeredusError,
     WrongState,
+    near,
 )
 
 HEADERS = {
@@ -41,6 +43,14 @@ HEADERS = {
 }
 """On every answer, whatever it is."""
 
+
+class NotFound(VeredusError):
+    """Something that only the dashboard has a name for is not there: a session, a job."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str] = ()) -> None:
+        super().__init__(f"no {what} {name!r}{near(name, known)}")
+
+
 # error -> status, kind; the first that fits counts
 _KINDS: tuple[tuple[type[VeredusError], int, str], ...] = (
     (QueueNotFound, 404, "queue_not_found"),
@@ -48,6 +58,7 @@ _KINDS: tuple[tuple[type[VeredusError], int, str], ...] = (
     (GroupNotFound, 404, "group_not_found"),
     (ScheduleNotFound, 404, "schedule_not_found"),
     (ServerNotFound, 404, "server_not_found"),
+    (NotFound, 404, "not_found"),
     (LaneNotHeld, 409, "lane_not_held"),
     (WrongState, 409, "wrong_state"),
     (QueueNotEmpty, 409, "queue_not_empty"),

@@ -17,6 +17,7 @@ from veredus.errors import ConfigError
 
 MAX_BODY = 8 * 1024 * 1024
 MAX_IDS = 1_000
+MAX_FIELDS = 50
 
 
 class Form:
@@ -103,10 +104,16 @@ class Form:
         return value.encode("utf-8", "surrogateescape")
 
 
-def query_of(text: str, known: Sequence[str]) -> Form:
+def pairs_of(text: str) -> list[tuple[str, str]]:
     """The part of an address behind the question mark. Bytes that are no UTF-8 survive."""
-    pairs = parse_qsl(text, keep_blank_values=True, errors="surrogateescape", max_num_fields=50)
-    return Form(dict(pairs), known)
+    try:
+        return parse_qsl(text, keep_blank_values=True, errors="surrogateescape", max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise ConfigError("query", "too many fields", f"at most {MAX_FIELDS}") from None
+
+
+def query_of(text: str, known: Sequence[str]) -> Form:
+    return Form(dict(pairs_of(text)), known)
 
 
 async def body_of(request: Request, known: Sequence[str]) -> Form:

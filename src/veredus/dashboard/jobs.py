@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -10,8 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from veredus.clock import SYSTEM
-from veredus.dashboard.answers import described
+from veredus.dashboard.answers import NotFound, described
 from veredus.errors import ConfigError, VeredusError
+
+logger = logging.getLogger("veredus.dashboard")
 
 RUNNING = ("running", "stopping")
 MOST_RUNNING = 8
@@ -77,7 +80,7 @@ class Jobs:
 
     def get(self, job_id: str) -> Job:
         if job_id not in self._jobs:
-            raise ConfigError("id", job_id, "the id of a job", known=self._jobs)
+            raise NotFound("job", job_id, self._jobs)
         return self._jobs[job_id]
 
     def stop(self, job_id: str) -> Job:
@@ -106,10 +109,12 @@ class Jobs:
             status = "stopped" if job.result.get("stopped") else "done"
         except VeredusError as exc:
             job.error = described(exc)[1]
-        except Exception as exc:
-            job.error = {"error": "failed", "message": f"{type(exc).__name__}: {exc}"}
-            raise
+        except Exception:
+            logger.exception("the job %r failed", job.title)
+            job.error = {"error": "failed", "message": "something went wrong; the server's log has the details"}
         finally:
+            if status == "failed" and job.error is None:
+                job.error = {"error": "ended", "message": "the dashboard ended before the job did"}
             job.status, job.ended = status, SYSTEM.time()
 
 

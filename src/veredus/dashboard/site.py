@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -20,7 +19,7 @@ from veredus.dashboard.backend import Backend, Source
 from veredus.dashboard.changing import Changing
 from veredus.dashboard.config import DashboardConfig
 from veredus.dashboard.entry import DAYS, Entry
-from veredus.dashboard.forms import body_of, query_of
+from veredus.dashboard.forms import body_of, pairs_of, query_of
 from veredus.dashboard.jobs import TooManyJobs
 from veredus.dashboard.live import Live
 from veredus.dashboard.reading import Reading
@@ -197,7 +196,7 @@ class Dashboard:
         return answer
 
     def _stream(self, query: str) -> Response:
-        pairs = parse_qsl(query, keep_blank_values=True, errors="surrogateescape", max_num_fields=50)
+        pairs = pairs_of(query)
         for field, _ in pairs:
             if field != "of":
                 raise ConfigError("field", field, "of", known=("of",))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from veredus.dashboard.answers import NotFound
 from veredus.dashboard.backend import Opened
 from veredus.dashboard.forms import Form
 from veredus.dashboard.reading import Reading
-from veredus.errors import ConfigError
 from veredus.inspector.health import examine_servers
 from veredus.model.info import instant_text
 from veredus.store.outbox import ReadRow
@@ -53,7 +53,7 @@ async def session(opened: Opened, form: Form) -> Any:
     sid = form.text("id")
     found = await opened.sessions.show([sid])
     if not found:
-        raise ConfigError("id", sid, "the id of a session that has not ended")
+        raise NotFound("session", sid)
     (excerpt,) = await opened.outbox.read([ReadRow(sid, max(1, found[0].top - _LAST + 1), _LAST)])
     entries = [] if excerpt is None else excerpt.entries
     return _session(found[0]) | {

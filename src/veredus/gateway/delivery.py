@@ -152,16 +152,21 @@ class Delivery:
         self._flushing = False
         touched, self._touched = self._touched, {}
         for connection in touched:
-            if connection.over:
-                continue
-            if connection.flush():
-                self.touch(connection)
-            if not connection.reading and connection.sid and connection.transport.unsent < HIGH_WATER:
-                wanted = connection.link.wanted()
-                if wanted is not None:
-                    connection.reading = True
-                    self._wanting.append(connection)
+            if not connection.over:
+                try:
+                    self._flush_one(connection)
+                except Exception:
+                    self._failed(connection)
         self._pump()
+
+    def _flush_one(self, connection: Connection) -> None:
+        if connection.flush():
+            self.touch(connection)
+        if not connection.reading and connection.sid and connection.transport.unsent < HIGH_WATER:
+            wanted = connection.link.wanted()
+            if wanted is not None:
+                connection.reading = True
+                self._wanting.append(connection)
 
     def _look(self, connection: Connection) -> None:
         """Read its log even if nothing is known to be new, and compare the last that was sent: is it still the same?"""
@@ -265,15 +270,26 @@ class Delivery:
         """Heartbeats, timeouts and position checks of those whose turn it is."""
         self._wall_offset = self._clock.time() - now
         for connection in self._wheel.due(now):
-            if connection.over:
-                continue
-            if not connection.handle(connection.link.tick(now, unsent=connection.transport.unsent)):
-                continue
-            self.touch(connection)
-            if connection.generation and now >= connection.check_at:
-                connection.check_at = now + self._position_check * random.uniform(0.9, 1.1)
-                self._look(connection)
-            self._wheel.put(connection, min(connection.link.deadline(), now + self._tick))
+            if not connection.over:
+                try:
+                    self._tick_one(connection, now)
+                except Exception:
+                    self._failed(connection)
+
+    def _tick_one(self, connection: Connection, now: float) -> None:
+        if not connection.handle(connection.link.tick(now, unsent=connection.transport.unsent)):
+            return
+        self.touch(connection)
+        if connection.generation and now >= connection.check_at:
+            connection.check_at = now + self._position_check * random.uniform(0.9, 1.1)
+            self._look(connection)
+        self._wheel.put(connection, min(connection.link.deadline(), now + self._tick))
+
+    def _failed(self, connection: Connection) -> None:
+        """A defect of ours ends one connection, not the round of all."""
+        logger.exception("session %s fails: its connection is cut, to be resumed", connection.sid)
+        connection.over = True
+        connection.transport.abort()
 
     def slow(self, connection: Connection, seconds: float) -> None:
         self.counters["slow"] += 1

@@ -107,8 +107,7 @@ class Reception:
             return True
         self._admit(connection, identity, attached.base.seq)
         welcome = self._welcome(resume.sid, secret, attached.result, attached.reason, attached.base, attached.top)
-        # An open one was recorded, but perhaps its gateway died before it was enqueued: unlisted, it is sent again.
-        open_requests = tuple(OpenRequest(rid, state) for rid, state in attached.open_requests if state == "done")
+        open_requests = tuple(OpenRequest(rid, state) for rid, state in attached.open_requests)
         now = self._clock.monotonic()
         connection.link.welcome(
             welcome._replace(open=open_requests),

@@ -1,4 +1,4 @@
-"""A small HTTP server for probes and scrapes: it answers on the loop it watches, so that a hung loop does not answer."""
+"""A small HTTP server for probes and scrapes, on the loop that it watches: while that hangs, nobody is answered."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ Page = Callable[[], Awaitable[tuple[int, str, bytes]]]
 class Endpoint:
     """`async with Endpoint(9090, {"/metrics": page})`. Only GET and HEAD, one request per connection."""
 
-    def __init__(
-        self, port: int, pages: Mapping[str, Page], *, host: str = "127.0.0.1", shared: bool = False
-    ) -> None:
+    def __init__(self, port: int, pages: Mapping[str, Page], *, host: str = "127.0.0.1", shared: bool = False) -> None:
         if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
             raise ConfigError("metrics port", port, "a number from 0 to 65535")
         self.port = port

@@ -39,9 +39,7 @@ class WorkerMetrics:
 
         self._running = Gauge("veredus_tasks_running", "Handlers at work.", ["queue"], registry=registry, **live)
         self._attempts = counter("task_attempts", "Attempts ended, and what followed.", "queue", "type", "action")
-        self._duration = histogram(
-            "task_duration_seconds", "How long handlers took.", ("queue", "type"), DURATIONS
-        )
+        self._duration = histogram("task_duration_seconds", "How long handlers took.", ("queue", "type"), DURATIONS)
         self._lateness = histogram(
             "forward_lateness_seconds", "Between due and pending, for delayed tasks and retries.", ("queue",), LATENESS
         )

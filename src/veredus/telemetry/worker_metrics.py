@@ -10,8 +10,11 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 from veredus.errors import ConfigError, StoreError, VeredusError
+from veredus.inspector.inspector import Inspector
 from veredus.telemetry.endpoint import TEXT, Endpoint, Page, verdict
 from veredus.worker.health import not_ready, problems
 from veredus.worker.worker import Worker
@@ -49,21 +52,21 @@ class Metrics:
 
         own = CollectorRegistry()
         worker.bus.subscribe(WorkerMetrics(own, shared=self._shared))
-        live = {"multiprocess_mode": "livesum"} if self._shared else {}
-        hands = Gauge("veredus_worker_hands", "Handlers that can run at once.", registry=own, **live)  # type: ignore[arg-type]
+        live: dict[str, Any] = {"multiprocess_mode": "livesum"} if self._shared else {}
+        hands = Gauge("veredus_worker_hands", "Handlers that can run at once.", registry=own, **live)
         hands.set(worker.config.concurrency)
+        inspector = Inspector(worker.app.open_redis(f"veredus-metrics-{worker.worker_id[:8]}"))
         pages: dict[str, Page] = {
-            "/metrics": lambda: self._metrics(worker, own),
+            "/metrics": lambda: self._metrics(worker, own, inspector),
             "/healthz": lambda: _health(worker, ready=False),
             "/readyz": lambda: _health(worker, ready=True),
         }
         async with Endpoint(self.port, pages, host=self._host, shared=self._shared) as endpoint:
             self.port = endpoint.port
             yield endpoint
-        if self._shared:
-            _leave()
+        await inspector.close()
 
-    async def _metrics(self, worker: Worker, own: object) -> tuple[int, str, bytes]:
+    async def _metrics(self, worker: Worker, own: Any, inspector: Inspector) -> tuple[int, str, bytes]:
         from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
         from prometheus_client.multiprocess import MultiProcessCollector
 
@@ -71,15 +74,15 @@ class Metrics:
 
         source = CollectorRegistry()
         if self._shared:
+            _forget_the_dead()
             MultiProcessCollector(source)  # type: ignore[no-untyped-call]
+            text = bytes(generate_latest(source))
         else:
             ProcessCollector(registry=source)
-        text = generate_latest(source) if self._shared else generate_latest(own) + generate_latest(source)  # type: ignore[arg-type]
+            text = bytes(generate_latest(own) + generate_latest(source))
         if self._queues:
-            try:
-                text += await read_queues(worker.app.inspector(), only=worker.queues)
-            except StoreError:
-                pass  # Redis is away: what is counted here can still be told
+            with contextlib.suppress(StoreError):  # Redis is away: what is counted here can still be told
+                text += await read_queues(inspector, only=worker.queues)
         return 200, TEXT, text
 
 
@@ -104,8 +107,15 @@ def _share_figures() -> None:
     atexit.register(remove)
 
 
-def _leave() -> None:
+def _forget_the_dead() -> None:
+    """What a process counted stays; what it was doing ends with it, however it ended."""
     from prometheus_client.multiprocess import mark_process_dead
 
-    with contextlib.suppress(OSError):
-        mark_process_dead(os.getpid())  # type: ignore[no-untyped-call]
+    for path in Path(os.environ[FOLDER]).glob("gauge_live*.db"):
+        pid = path.stem.rpartition("_")[2]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]
+        except (ValueError, PermissionError):
+            continue

@@ -66,7 +66,7 @@ class WorkerConfig:
     """A retry that is due goes to the front of the line, not behind everything that waits."""
     on_error: OnError | None = None
     companions: tuple[Companion, ...] = ()
-    """What runs beside the worker, in each of its processes: functions of the worker that give what `async with` opens."""
+    """What runs beside the worker in each of its processes: functions of the worker whose result `async with` opens."""
 
     @classmethod
     def make(cls, *, queues: Mapping[str, int] | Sequence[str] | str | None = None, **given: Any) -> WorkerConfig:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from veredus.client.carried import with_carried
 from veredus.errors import ConfigError, StoreError
 from veredus.model.delivery import MAX_BODY, PushResult, SyncHint
 from veredus.model.frames import ErrorCode, Kind, Message
@@ -78,7 +79,7 @@ class RequestClient:
                 type=type,
                 title=title,
                 content=content,
-                metadata=metadata or {},
+                metadata=with_carried(metadata),
                 body=body,
                 sync_hint=hint,
                 bind_client_seq_id=self.request if hint else 0,

@@ -125,8 +125,12 @@ class Worker:
         self._roster.start()
         self._watcher = asyncio.create_task(self._watch())
         self._companions = contextlib.AsyncExitStack()
-        for companion in self.config.companions:
-            await self._companions.enter_async_context(companion(self))
+        try:
+            for companion in self.config.companions:
+                await self._companions.enter_async_context(companion(self))
+        except BaseException:
+            await self.stop()
+            raise
         logger.info(
             "worker %s serves %s with %d hands on %s",
             self.worker_id[:8],

@@ -11,16 +11,19 @@ import { button, toast } from './parts.js';
 const RUNNING = ['running', 'stopping'];
 const dismissed = new Set();
 const seen = new Map();
+let heard = false;
 
+/** `jobs` is null until the server has told them for the first time. */
 export function jobsDock(jobs, update) {
-  for (const job of jobs) {
-    const before = seen.get(job.id);
-    // What ended before this page was opened is old news.
-    if (before === undefined && !RUNNING.includes(job.status) && !started.has(job.id)) dismissed.add(job.id);
-    if (RUNNING.includes(before) && job.status === 'done') setTimeout(() => { dismissed.add(job.id); update(); }, 6000);
+  for (const job of jobs ?? []) {
+    const ended = !RUNNING.includes(job.status);
+    // What ended before this page was opened is old news; what is done later hides itself after a while.
+    if (ended && !heard) dismissed.add(job.id);
+    if (job.status === 'done' && heard && seen.get(job.id) !== 'done') setTimeout(() => { dismissed.add(job.id); update(); }, 6000);
     seen.set(job.id, job.status);
   }
-  const shown = jobs.filter((job) => !dismissed.has(job.id) && job.verb !== 'count').slice(0, 4);
+  heard ||= jobs !== null;
+  const shown = (jobs ?? []).filter((job) => !dismissed.has(job.id) && job.verb !== 'count').slice(0, 4);
   return h('aside', { class: 'dock', 'aria-label': 'Jobs', hidden: !shown.length }, shown.map((job) => one(job, update)));
 }
 

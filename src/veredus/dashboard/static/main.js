@@ -23,7 +23,7 @@ const THEMES = ['auto', 'light', 'dark'];
 
 class App {
   page = null;
-  jobs = [];
+  jobs = null;
   connected = null;
   data = {};
   errors = {};

@@ -55,6 +55,7 @@ export class Queue {
     if (!this.state) {
       // Where the most interesting tasks are: what runs or waits, then what failed.
       this.state = ['active', 'pending', 'retry', 'archived', 'scheduled', 'aggregating', 'completed'].find((state) => queue[state]) ?? 'pending';
+      if (this.#searching()) this.#search();
       queueMicrotask(() => this.app.watch());
     }
     const badges = [queue.paused && h('span', { class: 'badge is-paused' }, 'paused'), queue.closed && h('span', { class: 'badge is-paused' }, 'closed')];

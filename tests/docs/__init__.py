@@ -1,0 +1,1 @@
+"""The documentation: every block of code, every example, every link, the reference, the wheel."""

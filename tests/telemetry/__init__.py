@@ -1,0 +1,1 @@
+"""Metrics, traces, errors, logs: with the real libraries."""
