@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import drain, enqueue, gateway, latency, machine, scale
+from benchmarks import drain, enqueue, gateway, latency, machine, scale, socketio
 from benchmarks.report import Report, bar_chart
 from benchmarks.server import BenchServer, bench_server
 
@@ -53,6 +53,11 @@ async def _measure_drain(
     report.add("drain", "one process", one.rate, "/s", f"{one.rate / aim * 3:.1f} x Go Asynq (scaled)", ">= 3 x")
     report.add("drain", "worker CPU per task", one.worker_us, "us", "", "<= 25")
     report.add("drain", "Redis CPU per task", one.redis_us, "us", "", "<= 12")
+    with server.without_log():
+        plain = await _said(console, "drain, no append-only file", drain.drain(server, many * 2))
+    cost = f"Redis {plain.redis_us:.1f} us, worker {plain.worker_us:.1f} us"
+    remark = f"{plain.rate / aim * 3:.1f} x Go Asynq (scaled); {cost}"
+    report.add("drain", "one process, no append-only file", plain.rate, "/s", remark)
     two = await _said(console, "drain, two processes", drain.drain(server, many * 2, 2))
     remark = f"{two.rate / one.rate:.2f} x one, Redis at {two.redis_load:.0%}"
     report.add("drain", "two processes", two.rate, "/s", remark, ">= 1.3 x or Redis >= 85 %")
@@ -107,6 +112,10 @@ async def _measure_gateway(server: BenchServer, report: Report, console: Console
         report.add("gateway", f"{kind} replay of 1,000 missed", missed, "ms", "", "<= 150")
     memory = await _said(console, "idle connections", gateway.idle_kb(server))
     report.add("gateway", "memory per idle WebSocket", memory, "kB", "", "<= 60")
+    if await _said(console, "installing Socket.IO", asyncio.to_thread(socketio.available)):
+        ports = gateway.free_port(), gateway.free_port()
+        rate, cpu = await _said(console, "Socket.IO", asyncio.to_thread(socketio.delivered, *ports, seconds))
+        report.add("gateway", "Socket.IO, Redis streams adapter", rate, "/s", f"unacknowledged; {cpu:.0f} us CPU each")
 
 
 async def _said(console: Console, what: str, work: object) -> object:

@@ -30,7 +30,7 @@ class Throughput(NamedTuple):
     disorder: int = 0
 
 
-def _port(kind: int = socket.SOCK_STREAM) -> int:
+def free_port(kind: int = socket.SOCK_STREAM) -> int:
     with socket.socket(socket.AF_INET, kind) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -55,7 +55,7 @@ def _process(*command: str, pipe: bool = False) -> Iterator[subprocess.Popen[str
 def gateway(server: BenchServer) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
     """One gateway process, and its ports."""
     os.environ["VEREDUS_REDIS_URL"] = server.url
-    ports = {"ws": _port(), "quic": _port(socket.SOCK_DGRAM)}
+    ports = {"ws": free_port(), "quic": free_port(socket.SOCK_DGRAM)}
     where = ("--ws", f"127.0.0.1:{ports['ws']}", "--quic", f"127.0.0.1:{ports['quic']}", "--http", "off")
     limits = ("--drain", "0.1", "--accept-rate", "100000", "--log-level", "error")
     with _process("veredus", "gateway", "benchmarks.tasks:app", *where, *limits) as process:
@@ -74,7 +74,7 @@ def _wait_for(port: int) -> None:
 
 def bare(kind: str, seconds: float) -> Throughput:
     """What the library alone pushes to as many readers."""
-    port = _port(socket.SOCK_STREAM if kind == "ws" else socket.SOCK_DGRAM)
+    port = free_port(socket.SOCK_STREAM if kind == "ws" else socket.SOCK_DGRAM)
     with _process("benchmarks.gateway_roles", f"bare-{kind}", str(port), str(CLIENTS)) as pusher:
         if kind == "ws":
             _wait_for(port)

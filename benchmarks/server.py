@@ -31,6 +31,18 @@ class BenchServer:
         """Delete everything and wait for it: what is freed in the background would disturb the next measurement."""
         self.client.execute_command("FLUSHALL", "SYNC")
 
+    @contextmanager
+    def without_log(self) -> Iterator[None]:
+        """Without the append-only file, as a server out of the box."""
+        self.client.config_set("appendonly", "no")
+        try:
+            yield
+        finally:
+            self.flush()
+            self.client.config_set("appendonly", "yes")
+            while self.client.info("persistence")["aof_rewrite_in_progress"]:
+                time.sleep(0.01)
+
     def cpu_seconds(self) -> float:
         info = self.client.info("cpu")
         return float(info["used_cpu_user"] + info["used_cpu_sys"])

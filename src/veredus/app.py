@@ -282,6 +282,7 @@ class App(Scheduling, Steering, Serving, Pushing):
         return await self._client().enqueue(call)
 
     def send_sync(self, call: Call[Any]) -> Handle[Any]:
+        """`send` for synchronous code."""
         return self._portal.run(self.send(call))
 
     def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -364,6 +365,7 @@ class App(Scheduling, Steering, Serving, Pushing):
 
     @property
     def clock(self) -> Clock:
+        """What tells the time: the system's, or a test's own."""
         return SYSTEM if self._stage is None else self._stage.clock
 
     def _check_url(self, url: str) -> None:

@@ -55,12 +55,12 @@ class ItemDropped:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """So many delayed tasks became pending; `late` is how many seconds after the first of them was due, as far as that
-    was known beforehand."""
+    """So many delayed tasks became pending; `late` is how many seconds after the first of them was due, None if that
+    was not known beforehand: at a start, or of what a Go client scheduled."""
 
     queue: str
     moved: int
-    late: float = 0.0
+    late: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

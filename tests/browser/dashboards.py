@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -62,7 +63,11 @@ class Place:
         return answer.json()
 
     def counts(self, queue: str) -> dict[str, int]:
-        found: dict[str, int] = self.get("queue", queue=queue)
+        """Of a queue; nothing in one that nobody has used yet."""
+        found: dict[str, int] = defaultdict(int)
+        for row in self.get("overview")["queues"]:
+            if row["queue"] == queue:
+                found |= row
         return found
 
     def close(self) -> None:

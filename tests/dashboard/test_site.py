@@ -22,8 +22,9 @@ from tests.support.servers import RealServer
 from veredus import App
 from veredus.dashboard import asgi
 from veredus.dashboard.assets import assets
-from veredus.dashboard.serving import Serving, is_loopback
+from veredus.dashboard.serving import Serving
 from veredus.errors import ConfigError
+from veredus.model.hosts import is_loopback
 
 STATIC = Path(veredus.dashboard.__file__).parent / "static"
 

@@ -190,3 +190,16 @@ def test_the_check_of_a_site_finds_what_is_wrong(tmp_path: Path) -> None:
         "a.html: loads https://cdn.example/x.js from another host",
         "a.html: loads none.png, which is not there",
     ]
+
+
+@pytest.mark.parametrize("lock", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda path: path.name)
+def test_a_lock_names_no_host_and_no_folder(lock: Path) -> None:
+    text = lock.read_text(encoding="utf-8")
+    assert not re.search(r"://|^-|^/|file:| /", text, re.MULTILINE)
+    assert re.search(r"^\S+==\S+", text, re.MULTILINE)
+
+
+def test_the_reference_is_the_same_wherever_it_is_made(made: dict[str, str]) -> None:
+    for page, text in made.items():
+        assert not re.search(r"0x[0-9a-f]{8}|(?<![\w.])/(home|root|tmp)/", text), page
+        assert str(ROOT) not in text, page

@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from veredus.errors import ConfigError, Unauthorized
-from veredus.gateway.auth import Identity, identify, is_loopback, jwt
+from veredus.gateway.auth import Identity, identify, jwt
 from veredus.gateway.config import Endpoint, GatewayConfig
+from veredus.model.hosts import is_loopback
 
 SECRET = "a shared secret of thirty-two bytes!"
 

@@ -30,8 +30,9 @@ from veredus.model.frames import (
 )
 from veredus.wire.frame_json import NAMES
 from veredus.wire.frames import codec, decode_tail, encode_tail
-from veredus.wire.framing import varint, with_length
+from veredus.wire.framing import with_length
 from veredus.wire.gateway_schema import MESSAGES, message_class
+from veredus.wire.varint import varint
 
 PROTOBUF, JSON = codec("protobuf"), codec("json")
 BOTH = pytest.mark.parametrize("encoding", ["protobuf", "json"])

@@ -278,3 +278,42 @@ def test_blocking(app: App) -> None:
         assert handle.result_sync() == 2
         assert q.run_all() == []
         assert "ran" in str(q)
+
+
+far_away = App()
+
+
+@far_away.task(name="square", run_in="process")
+def square(number: int) -> int:
+    return number * number
+
+
+@far_away.task(name="slow")
+async def slow() -> None:
+    await current().progress(0.5, "half")
+
+
+async def test_handlers_in_processes_and_progress() -> None:
+    async with far_away.test() as q:
+        handle, slowly = await square.enqueue(7), await slow.enqueue()
+        await q.drain(raises=True)
+        assert await handle.result() == 49
+        assert [run.action for run in q.runs] == ["complete", "done"]
+        assert (await slowly.status()).state == "gone"
+
+
+async def test_a_paused_queue_does_not_hold_up_time(app: App) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    async with app.test() as q:
+        await work.enqueue()
+        await app.inspector().pause("default")
+        assert await q.advance(3600) == []
+        await app.inspector().resume("default")
+        assert len(await q.drain()) == 1
+
+
+def test_how_often_is_at_least_once(app: App) -> None:
+    with app.test() as q, pytest.raises(ConfigError, match="assert_not_enqueued"):
+        q.assert_enqueued("any", times=0)

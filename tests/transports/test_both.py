@@ -14,7 +14,7 @@ from veredus.link.session import LinkConfig
 from veredus.link.transports.base import ABNORMAL, HIGH_WATER
 from veredus.model.frames import Accept, Ack, Close, CloseCode, Hello, Message, Ping, Request, Welcome
 from veredus.wire.frames import encode_tail
-from veredus.wire.framing import varint
+from veredus.wire.varint import varint
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 

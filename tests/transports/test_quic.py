@@ -20,9 +20,10 @@ from tests.transports.support import PROTOBUF, WAIT, House, Notes, greet, house,
 from veredus.errors import ConfigError
 from veredus.link.session import LinkConfig
 from veredus.link.transports.base import ABNORMAL
-from veredus.link.transports.certificate import VALID_FOR, is_loopback, make_local_certificate
+from veredus.link.transports.certificate import VALID_FOR, make_local_certificate
 from veredus.link.transports.quic import connect_quic, listen_quic
 from veredus.model.frames import ALPN, Accept, CloseCode, Hello, Message, Request, Welcome
+from veredus.model.hosts import is_loopback
 
 
 class Stranger(QuicConnectionProtocol):

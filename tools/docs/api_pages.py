@@ -172,7 +172,9 @@ def _signature(name: str, value: Any, static: Any = None) -> str:
     text = str(signature.replace(parameters=parameters)).replace("veredus.", "")
     text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
     text = re.sub(r"\b(collections\.abc|typing|datetime)\.", "", text)
-    text = re.sub(r"<factory>|<object object at [^>]*>|<\w+ \w+ at [^>]*>|<function (\w+) at [^>]*>", r"\1", text)
+    text = re.sub(
+        r"<factory>|<[\w.]+ object at [^>]*>|<function (\w+) at [^>]*>", lambda found: found[1] or "...", text
+    )
     plain = static if static is not None else value
     awaited = "async " if inspect.iscoroutinefunction(getattr(plain, "__func__", plain)) else ""
     return f"```python\n{awaited}{_wrapped(name, text)}\n```"

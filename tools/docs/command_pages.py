@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -25,8 +26,13 @@ def pages() -> dict[str, str]:
 
 def commands() -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
     """`veredus` itself and everything below it that is listed."""
-    root = click.Context(cli, info_name="veredus", terminal_width=WIDTH, max_content_width=WIDTH)
-    yield from _walk(cli, root, ("veredus",))
+    yield from _walk(cli, context_of(cli, "veredus", None), ("veredus",))
+
+
+def context_of(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    """As the command makes it for itself, so that it remembers nothing else (its help option, for one)."""
+    settings: dict[str, Any] = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    return click.Context(command, info_name=name, parent=parent, **settings)
 
 
 def _walk(
@@ -38,8 +44,4 @@ def _walk(
     for name in command.list_commands(context):
         below = command.get_command(context, name)
         if below is not None:
-            inner = click.Context(
-                below, info_name=name, parent=context, terminal_width=WIDTH, max_content_width=WIDTH,
-                **{key: value for key, value in below.context_settings.items() if key == "auto_envvar_prefix"},
-            )  # fmt: skip
-            yield from _walk(below, inner, (*path, name))
+            yield from _walk(below, context_of(below, name, context), (*path, name))

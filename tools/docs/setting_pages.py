@@ -133,7 +133,7 @@ def _fields(cls: Any, command: str) -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def _options(path: str) -> dict[str, tuple[str, str]]:
-    for names, command, context in _every_command():
+    for names, command, context in commands():
         if " ".join(names[1:]) == path:
             return {
                 option.name: (option.opts[-1], next(iter(_variables_of(option, context)), ""))
@@ -141,16 +141,6 @@ def _options(path: str) -> dict[str, tuple[str, str]]:
                 if isinstance(option, click.Option) and option.name
             }
     return {}
-
-
-def _every_command() -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
-    """Also what is not listed: `gateway serve` is what `gateway MODULE:APP` runs."""
-    for path, command, context in commands():
-        yield path, command, context
-        if path == ("veredus", "gateway") and isinstance(command, click.Group):
-            hidden = command.get_command(context, "serve")
-            if hidden is not None:
-                yield (*path, "serve"), hidden, click.Context(hidden, info_name="serve", parent=context)
 
 
 def _default(one: dataclasses.Field[Any]) -> str:

@@ -177,11 +177,3 @@ class Instant(click.ParamType[datetime]):
         if found.tzinfo is None:
             self.fail(f"{value!r} has no time zone: write 2026-11-16T09:30:00Z or +01:00", param, ctx)
         return found
-
-
-def host_and_port(text: str) -> tuple[str, int]:
-    """`9090`, or `0.0.0.0:9090`; without a host, this machine only."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or not 0 <= int(port) <= 65535:
-        raise ConfigError("metrics", text, "a port, or host:port, such as 9090 or 0.0.0.0:9090")
-    return host.strip("[]") or "127.0.0.1", int(port)

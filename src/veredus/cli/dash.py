@@ -7,6 +7,7 @@ import click
 from veredus.app import App
 from veredus.cli.common import redis_option
 from veredus.errors import VeredusError
+from veredus.model.hosts import is_loopback
 
 
 @click.command()
@@ -38,7 +39,7 @@ def dash(
     """
     try:
         from veredus.dashboard.config import DashboardConfig
-        from veredus.dashboard.serving import Serving, is_loopback
+        from veredus.dashboard.serving import Serving
         from veredus.dashboard.site import Dashboard
     except ModuleNotFoundError as exc:
         raise VeredusError(f"{exc.name} is missing: pip install 'veredus[dash]'") from None

@@ -8,9 +8,10 @@ import logging
 import click
 
 from veredus.app import App
-from veredus.cli.common import host_and_port, redis_option
+from veredus.cli.common import redis_option
 from veredus.cli.logs import configure
 from veredus.errors import VeredusError
+from veredus.telemetry.endpoint import host_and_port
 
 
 @click.command()

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from veredus.cli.common import host_and_port
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
 
@@ -71,9 +70,7 @@ def worker(
         loaded.use(redis_url)
     given = {name: value for name, value in settings.items() if value is not None}
     if metrics is not None:
-        from veredus.telemetry.worker_metrics import Metrics
+        from veredus.telemetry.worker_metrics import metrics_for
 
-        host, port = host_and_port(metrics)
-        several = any(given.get(name, 0) > (name == "processes") for name in ("processes", "max_tasks", "max_memory"))
-        given["companions"] = [Metrics(port, host=host, shared=several)]
+        given["companions"] = [metrics_for(metrics, given)]
     return loaded.worker(**given).run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import ipaddress
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,13 +115,3 @@ def jwt(
             raise Unauthorized(f"token refused: {exc}") from None
 
     return authenticate
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

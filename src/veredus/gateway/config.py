@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from veredus.errors import ConfigError
-from veredus.gateway.auth import Authenticate, MayJoin, is_loopback
+from veredus.gateway.auth import Authenticate, MayJoin
+from veredus.model.hosts import is_loopback
 
 POLICIES = ("reject", "drop_oldest", "close")
 

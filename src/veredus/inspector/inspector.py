@@ -56,6 +56,7 @@ class Inspector(Turns, Looking):
         await self.close()
 
     async def close(self) -> None:
+        """Close the connection that it looks through."""
         await self._redis.close()
 
     # Queues.
@@ -82,6 +83,7 @@ class Inspector(Turns, Looking):
         return await self._queues.open(queue)
 
     async def is_closed(self, queue: str) -> bool:
+        """Whether a queue takes no new tasks."""
         return await self._queues.is_closed(queue)
 
     async def delete_queue(self, queue: str, *, force: bool = False, progress: Progress | None = None) -> None:
@@ -103,6 +105,7 @@ class Inspector(Turns, Looking):
         await self._done("archive", codes[0], queue, task_id)
 
     async def delete(self, queue: str, task_id: str) -> None:
+        """Delete a task that is not running."""
         codes = await self._tasks.delete(queue, [await self._row(queue, task_id)])
         await self._done("delete", codes[0], queue, task_id)
 
@@ -196,6 +199,7 @@ class Inspector(Turns, Looking):
         progress: Progress | None = None,
         stop: Stop | None = None,
     ) -> Bulk:
+        """Delete all tasks of one state, or those that fit `where`, in small portions."""
         state = checked(state, _DELETABLE)
         await self._known(queue, group)
         return await self._mass.apply("delete", queue, state, group, where, progress, stop)

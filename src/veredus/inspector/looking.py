@@ -80,6 +80,7 @@ class Looking:
     # Looking at tasks.
 
     async def task(self, queue: str, task_id: str) -> TaskInfo:
+        """Everything about one task."""
         found = (await self._tasks.info(queue, [task_id]))[0]
         if found is None:
             raise await self._no_task(queue, task_id)
@@ -212,9 +213,11 @@ class Looking:
 
     @property
     def is_cluster(self) -> bool:
+        """Whether the server is a cluster."""
         return self._redis.address.kind == "cluster"
 
     def cluster_slot(self, queue: str) -> int:
+        """The slot of a cluster in which a queue lives."""
         return self._queues.slot(queue)
 
     async def cluster_nodes(self, queue: str) -> list[NodeInfo]:

@@ -20,7 +20,8 @@ WINDOW_BYTES = 256 * 1024
 SESSION_TTL = 120.0
 MAX_SESSION_TTL = 7 * 86400.0
 SECRET_GRACE = 30.0
-"""Seconds for which the secret before the last one still opens a session: the welcome with the new one may be lost."""
+"""Seconds for which at least the secret before the last one still opens a session; it does so for the session's TTL, since
+the welcome with the new one may be lost."""
 REQUEST_DEADLINE = 30.0
 MAX_OPEN_REQUESTS = 32
 MAX_REQUEST_RECORDS = 4096
@@ -97,6 +98,7 @@ class PushResult(NamedTuple):
 
     @property
     def ok(self) -> bool:
+        """Whether the message will reach the client, or wait for it."""
         return self.status.ok
 
 
@@ -107,14 +109,17 @@ class Spread(NamedTuple):
 
     @property
     def sessions(self) -> int:
+        """To how many sessions it went."""
         return sum(self.counts.values())
 
     @property
     def queued(self) -> int:
+        """How many of them have it in their log."""
         return self.counts.get(Status.QUEUED, 0)
 
     @property
     def ok(self) -> bool:
+        """Whether none of them refused it."""
         return all(status.ok for status in self.counts)
 
 

@@ -40,6 +40,7 @@ class Status:
 
     @property
     def ended(self) -> bool:
+        """Whether nothing more will happen to it by itself."""
         return self.state in ("gone", "completed", "archived")
 
 

@@ -19,22 +19,27 @@ class Job:
 
     @property
     def id(self) -> str:
+        """The task's id."""
         return self.message.id
 
     @property
     def queue(self) -> str:
+        """The queue it came from."""
         return self.message.queue
 
     @property
     def type(self) -> str:
+        """Its type, as on the wire."""
         return self.message.type
 
     @property
     def payload(self) -> bytes:
+        """Its payload as it arrived."""
         return self.message.payload
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """What the sender gave along."""
         return self.message.headers
 
     @property
@@ -44,9 +49,11 @@ class Job:
 
     @property
     def max_retry(self) -> int:
+        """How often it may be retried."""
         return self.message.retry
 
     def json(self) -> Any:
+        """The payload, decoded from JSON."""
         return json.loads(self.message.payload)
 
     def __repr__(self) -> str:

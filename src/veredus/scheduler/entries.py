@@ -46,10 +46,12 @@ class Entry:
 
     @property
     def schedule(self) -> Schedule:
+        """When it fires."""
         return self.line.schedule
 
     @property
     def queue(self) -> str:
+        """Where its tasks go."""
         return self.call.options.queue
 
     def task_id(self, tick: int) -> str:

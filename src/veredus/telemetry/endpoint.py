@@ -84,3 +84,11 @@ def verdict(problems: Sequence[str], **more: object) -> tuple[int, str, bytes]:
     """A page of health: 200 if there is no problem, else 503 and the reasons."""
     body = json.dumps({"status": "bad" if problems else "ok", "problems": list(problems), **more})
     return 503 if problems else 200, "application/json", body.encode() + b"\n"
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """`9090`, or `0.0.0.0:9090`; without a host, this machine only."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 <= int(port) <= 65535:
+        raise ConfigError("metrics", text, "a port, or host:port, such as 9090 or 0.0.0.0:9090")
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -30,6 +30,7 @@ class WorkerMetrics:
         live: dict[str, Any] = {"multiprocess_mode": "livesum"} if shared else {}
         self._types: set[str] = set()
         self._queues: set[str] = set()
+        self._attempt_parts: dict[tuple[str, str, str], tuple[Gauge, Counter, Histogram]] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"veredus_{name}", text, labels, registry=registry)
@@ -53,15 +54,16 @@ class WorkerMetrics:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TaskStarted):
-            self._running.labels(self._queue(event.message.queue)).inc()
+            self._of(event.message.queue, event.message.type, "done")[0].inc()
         elif isinstance(event, TaskEnded):
-            queue, kind = self._queue(event.message.queue), self._type(event.message.type)
-            self._running.labels(queue).dec()
-            self._attempts.labels(queue, kind, event.action).inc()
-            self._duration.labels(queue, kind).observe(event.seconds)
+            running, attempts, duration = self._of(event.message.queue, event.message.type, event.action)
+            running.dec()
+            attempts.inc()
+            duration.observe(event.seconds)
         elif isinstance(event, Forwarded):
             self._forwarded.labels(self._queue(event.queue)).inc(event.moved)
-            self._lateness.labels(self._queue(event.queue)).observe(event.late)
+            if event.late is not None:
+                self._lateness.labels(self._queue(event.queue)).observe(event.late)
         elif isinstance(event, LeaseWasLost):
             self._lost.labels(self._queue(event.queue)).inc()
         elif isinstance(event, TaskRecovered):
@@ -71,6 +73,15 @@ class WorkerMetrics:
             self._dropped.labels(self._queue(event.queue), event.reason).inc()
         elif isinstance(event, Aggregated):
             self._aggregated.labels(self._queue(event.queue)).inc(event.members)
+
+    def _of(self, queue: str, kind: str, action: str) -> tuple[Gauge, Counter, Histogram]:
+        """What counts an attempt, found once: looking up labels costs more than counting."""
+        key = self._queue(queue), self._type(kind), action
+        found = self._attempt_parts.get(key)
+        if found is None:
+            found = self._running.labels(key[0]), self._attempts.labels(*key), self._duration.labels(*key[:2])
+            self._attempt_parts[key] = found
+        return found
 
     def _type(self, name: str) -> str:
         return bounded(name, self._types)

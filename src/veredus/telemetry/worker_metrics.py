@@ -8,14 +8,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from veredus.errors import ConfigError, StoreError, VeredusError
 from veredus.inspector.inspector import Inspector
-from veredus.telemetry.endpoint import TEXT, Endpoint, Page, verdict
+from veredus.telemetry.endpoint import TEXT, Endpoint, Page, host_and_port, verdict
 from veredus.worker.health import not_ready, problems
 from veredus.worker.worker import Worker
 
@@ -84,6 +84,14 @@ class Metrics:
             with contextlib.suppress(StoreError):  # Redis is away: what is counted here can still be told
                 text += await read_queues(inspector, only=worker.queues)
         return 200, TEXT, text
+
+
+def metrics_for(listen: str, settings: Mapping[str, Any]) -> Metrics:
+    """For `--metrics [HOST:]PORT`, beside the other settings of the worker: with a supervisor there are several
+    processes, if only one after the other."""
+    host, port = host_and_port(listen)
+    several = settings.get("processes", 1) > 1 or settings.get("max_tasks") or settings.get("max_memory")
+    return Metrics(port, host=host, shared=bool(several))
 
 
 async def _health(worker: Worker, *, ready: bool) -> tuple[int, str, bytes]:

@@ -167,14 +167,16 @@ class Rehearsal:
         """`q.assert_enqueued(welcome.call(42), delay=60)`: it was sent, with these arguments if it is a call, and with
         these options; `times` says how often. Returns the last one."""
         __tracebackhide__ = True
+        if times is not None and times < 1:
+            raise ConfigError("times", times, "a number from 1 on; assert_not_enqueued is for none")
         found = matching([one for one in self.sent if one.created], what, dict(options))
         if times is not None and len(found) != times:
             raise AssertionError(
                 f"{describe(what, dict(options))} was enqueued {len(found)} times, not {times}\n{self}"
             )
-        if not found and times is None:
+        if not found:
             raise AssertionError(f"{describe(what, dict(options))} was not enqueued\n{self}")
-        return found[-1] if found else Sent("", "", None, self.app._defaults, False, self.now)
+        return found[-1]
 
     def assert_not_enqueued(self, what: Expected, **options: Unpack[OptionArgs]) -> None:
         __tracebackhide__ = True

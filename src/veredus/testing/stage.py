@@ -51,6 +51,7 @@ class Stage:
         self._given = url
         self._url = ""
         self._database: int | None = None
+        self._redis: Redis | None = None
         if url is not None and parse_url(url).kind == "cluster":
             raise ConfigError("url", url, "a single server: the test empties its database")
 
@@ -65,32 +66,34 @@ class Stage:
             server = await asyncio.to_thread(_server)
             self._database = _take_database()
             self._url = f"{server}?db={self._database}"
-        redis = connect(self._url)
+        redis = self._redis = connect(self._url)
         try:
             if self._given is None:
                 await redis.command("FLUSHDB", key="")
             elif await redis.command("DBSIZE", key=""):
                 raise ConfigError("url", self._given, "an empty database: it is emptied at the end of the test")
-        finally:
+        except BaseException:
             await redis.close()
+            self._give_back()
+            raise
 
     async def close(self) -> None:
-        redis = connect(self._url)
+        assert self._redis is not None
         try:
-            await redis.command("FLUSHDB", key="")
+            await self._redis.command("FLUSHDB", key="")
         finally:
-            await redis.close()
-            if self._database is not None:
-                _taken.discard(self._database)
-                self._database = None
+            await self._redis.close()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._database is not None:
+            _taken.discard(self._database)
+            self._database = None
 
     async def age(self, ms: int) -> None:
         """Let time pass for keys that the server would have let expire meanwhile: locks, results, counters."""
-        redis = connect(self._url)
-        try:
-            await redis.command("EVAL", _AGE, 0, ms, key="")
-        finally:
-            await redis.close()
+        assert self._redis is not None
+        await self._redis.command("EVAL", _AGE, 0, ms, key="")
 
 
 class TimedRedis:

@@ -26,8 +26,9 @@ from veredus.model.frames import (
     Type,
     Welcome,
 )
-from veredus.wire.framing import NO_LIMIT, Splitter, varint, with_length
+from veredus.wire.framing import NO_LIMIT, Splitter, with_length
 from veredus.wire.gateway_schema import MAX_METADATA_KEY, MAX_METADATA_VALUE, MESSAGES, message_class
+from veredus.wire.varint import varint
 
 _ACK_TAG = Type.ACK << 3 | 2
 _MESSAGE_TAG = varint(Type.MESSAGE << 3 | 2)

@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 from veredus.model.frames import CloseCode, FrameError
+from veredus.wire.varint import varint
 
 NO_LIMIT = 2**31
 _LONGEST_LENGTH = 4  # bytes of a length: 2**28 - 1 is far beyond every limit
-
-
-def varint(number: int) -> bytes:
-    """A whole number as protobuf writes it."""
-    if number < 128:
-        return _SMALL[number]
-    digits = bytearray()
-    while number > 127:
-        digits.append(number & 127 | 128)
-        number >>= 7
-    digits.append(number)
-    return bytes(digits)
-
-
-_SMALL = tuple(bytes((number,)) for number in range(128))
 
 
 def with_length(frame: bytes) -> bytes:

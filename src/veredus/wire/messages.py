@@ -8,6 +8,7 @@ from typing import Any
 from veredus.model.message import TaskMessage
 from veredus.model.verdict import CANCELED, failed_message
 from veredus.wire.schema import MESSAGES, message_class
+from veredus.wire.varint import varint
 
 _FIELDS = tuple(MESSAGES["TaskMessage"])
 _SCALARS = tuple(name for name in _FIELDS if name != "headers")
@@ -58,27 +59,15 @@ class Mold:
         if payload:
             return b"%b\x12%b%b\x1a%b%b%b" % (
                 self._head,
-                _varint(len(payload)),
+                varint(len(payload)),
                 payload,
-                _varint(len(name)),
+                varint(len(name)),
                 name,
                 self._tail,
             )
-        return b"%b\x1a%b%b%b" % (self._head, _varint(len(name)), name, self._tail)
+        return b"%b\x1a%b%b%b" % (self._head, varint(len(name)), name, self._tail)
 
 
-def _varint(number: int) -> bytes:
-    if number < 128:
-        return _SMALL[number]
-    digits = bytearray()
-    while number > 127:
-        digits.append(number & 127 | 128)
-        number >>= 7
-    digits.append(number)
-    return bytes(digits)
-
-
-_SMALL = tuple(bytes((number,)) for number in range(128))
 _EMPTY = TaskMessage(type="", id="", queue="")
 
 

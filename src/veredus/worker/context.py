@@ -36,18 +36,22 @@ class Context:
 
     @property
     def id(self) -> str:
+        """The task's id: the same in every attempt, so it serves as an idempotency key elsewhere."""
         return self.job.id
 
     @property
     def queue(self) -> str:
+        """The queue it came from."""
         return self.job.queue
 
     @property
     def type(self) -> str:
+        """The task's type, as on the wire."""
         return self.job.type
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """What the sender gave along."""
         return self.job.headers
 
     @property
@@ -57,6 +61,7 @@ class Context:
 
     @property
     def max_retry(self) -> int:
+        """How often it may be retried."""
         return self.job.max_retry
 
     @property

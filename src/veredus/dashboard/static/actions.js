@@ -29,7 +29,11 @@ export const ALLOWED = {
 export const ALL = { active: ['cancel'], pending: ['archive', 'delete'], archived: ['run', 'delete'] };
 export const forAll = (state) => ALL[state] ?? ['run', 'archive', 'delete'];
 
-const THEN = [['archive', 'archive it'], ['delete', 'delete it'], ['retry', 'retry it later']];
+const THEN = [
+  ['archive', 'archive it'],
+  ['delete', 'delete it'],
+  ['retry', 'retry it later'],
+];
 const local = (seconds) => {
   const at = new Date(Date.now() + seconds * 1000);
   return new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
@@ -40,41 +44,95 @@ async function question(verb, queue, ids, state, task) {
   const from = `of queue “${queue}”`;
   switch (verb) {
     case 'delete':
-      return ask({ title: `Delete ${plural(ids.length, 'task')}?`, text: `${those} ${from} will be gone for good, with payload and result. This cannot be undone.`,
-        confirm: `Delete ${plural(ids.length, 'task')}`, danger: true, keep: 'Keep' });
+      return ask({
+        title: `Delete ${plural(ids.length, 'task')}?`,
+        text: `${those} ${from} will be gone for good, with payload and result. This cannot be undone.`,
+        confirm: `Delete ${plural(ids.length, 'task')}`,
+        danger: true,
+        keep: 'Keep',
+      });
     case 'cancel':
-      return ask({ title: `Cancel ${plural(ids.length, 'task')}?`,
+      return ask({
+        title: `Cancel ${plural(ids.length, 'task')}?`,
         text: `${those} ${from} ${state === 'active' ? 'will be stopped while running' : 'will not run'}.`,
-        fields: [{ name: 'then', label: 'Then', type: 'select', options: state === 'active' ? THEN : THEN.slice(0, 2), value: 'archive' }],
-        confirm: `Cancel ${plural(ids.length, 'task')}`, danger: true, keep: 'Keep' });
+        fields: [
+          {
+            name: 'then',
+            label: 'Then',
+            type: 'select',
+            options: state === 'active' ? THEN : THEN.slice(0, 2),
+            value: 'archive',
+          },
+        ],
+        confirm: `Cancel ${plural(ids.length, 'task')}`,
+        danger: true,
+        keep: 'Keep',
+      });
     case 'archive':
-      return ask({ title: `Archive ${plural(ids.length, 'task')}?`, text: `${those} ${from} will not run until somebody requeues it from the archive.`,
-        confirm: `Archive ${plural(ids.length, 'task')}`, danger: true, keep: 'Keep' });
+      return ask({
+        title: `Archive ${plural(ids.length, 'task')}?`,
+        text: `${those} ${from} will not run until somebody requeues it from the archive.`,
+        confirm: `Archive ${plural(ids.length, 'task')}`,
+        danger: true,
+        keep: 'Keep',
+      });
     case 'requeue':
       if (state !== 'active') return {};
-      return ask({ title: `Stop and requeue ${plural(ids.length, 'running task')}?`,
+      return ask({
+        title: `Stop and requeue ${plural(ids.length, 'running task')}?`,
         text: `${those} ${from} will be stopped where it runs and tried again. What it has done so far may be done twice.`,
-        confirm: 'Stop and requeue', danger: true, keep: 'Keep' });
+        confirm: 'Stop and requeue',
+        danger: true,
+        keep: 'Keep',
+      });
     case 'reschedule': {
-      const given = await ask({ title: `Reschedule ${plural(ids.length, 'task')}`, text: `When shall ${those} ${from} be due?`, confirm: 'Reschedule',
-        fields: [{ name: 'delay', label: 'In seconds', type: 'number', value: '', step: 'any', hint: 'Leave it empty to give an instant.' },
-          { name: 'at', label: 'Or at', type: 'datetime-local', value: local(3600) }] });
+      const given = await ask({
+        title: `Reschedule ${plural(ids.length, 'task')}`,
+        text: `When shall ${those} ${from} be due?`,
+        confirm: 'Reschedule',
+        fields: [
+          {
+            name: 'delay',
+            label: 'In seconds',
+            type: 'number',
+            value: '',
+            step: 'any',
+            hint: 'Leave it empty to give an instant.',
+          },
+          { name: 'at', label: 'Or at', type: 'datetime-local', value: local(3600) },
+        ],
+      });
       if (!given) return null;
       return given.delay !== '' ? { delay: Number(given.delay) } : { at: new Date(given.at).toISOString() };
     }
     case 'move': {
       const { queues } = await get('overview');
-      return ask({ title: `Move ${plural(ids.length, 'task')}`, text: `${those} ${from} keeps its id, its state and its due time.`, confirm: 'Move',
-        fields: [{ name: 'target', label: 'To the queue', required: true, options: queues.map((one) => one.queue).filter((one) => one !== queue) }] });
+      return ask({
+        title: `Move ${plural(ids.length, 'task')}`,
+        text: `${those} ${from} keeps its id, its state and its due time.`,
+        confirm: 'Move',
+        fields: [
+          {
+            name: 'target',
+            label: 'To the queue',
+            required: true,
+            options: queues.map((one) => one.queue).filter((one) => one !== queue),
+          },
+        ],
+      });
     }
     case 'edit': {
-      const found = task ?? await get(`task${query({ queue, id: ids[0] })}`);
+      const found = task ?? (await get(`task${query({ queue, id: ids[0] })}`));
       if (found.payload && (found.payload.utf8 === undefined || found.payload.truncated)) {
         toast('This payload is not text, or too long to be edited here: use veredus task edit', 'bad');
         return null;
       }
-      const given = await ask({ title: 'Edit the payload', text: `Of ${those} ${from}. It is stored exactly as it stands here; a unique lock moves with it.`,
-        confirm: 'Save', fields: [{ name: 'payload', label: 'Payload', type: 'area', value: found.payload?.utf8 ?? '' }] });
+      const given = await ask({
+        title: 'Edit the payload',
+        text: `Of ${those} ${from}. It is stored exactly as it stands here; a unique lock moves with it.`,
+        confirm: 'Save',
+        fields: [{ name: 'payload', label: 'Payload', type: 'area', value: found.payload?.utf8 ?? '' }],
+      });
       return given && { payload: given.payload };
     }
     default:
@@ -105,24 +163,38 @@ export async function perform(verb, queue, ids, state, task) {
 
 /** A verb for all tasks of a state, or all that fit: says how many are hit, then a job does it. */
 export async function performAll(verb, queue, state, { group, filters = {}, total }) {
-  const name = verb === 'run' ? (state === 'archived' || state === 'completed' ? 'Requeue' : 'Run') : ACTIONS[verb].name;
+  const name =
+    verb === 'run' ? (state === 'archived' || state === 'completed' ? 'Requeue' : 'Run') : ACTIONS[verb].name;
   const filtered = Object.values(filters).some(Boolean);
-  const of = { queue, state, ...(group ? { group } : {}), ...Object.fromEntries(Object.entries(filters).filter(([, value]) => value)) };
+  const of = {
+    queue,
+    state,
+    ...(group ? { group } : {}),
+    ...Object.fromEntries(Object.entries(filters).filter(([, value]) => value)),
+  };
   const counted = filtered ? await countFirst(of) : undefined;
-  const consequence = { delete: 'They will be gone for good. This cannot be undone.', archive: 'They will not run until somebody requeues them.',
-    run: 'They become pending now, in their order.', cancel: 'They will be stopped while running and archived.' }[verb];
+  const consequence = {
+    delete: 'They will be gone for good. This cannot be undone.',
+    archive: 'They will not run until somebody requeues them.',
+    run: 'They become pending now, in their order.',
+    cancel: 'They will be stopped while running and archived.',
+  }[verb];
   const given = await ask({
     title: `${name} ${filtered ? 'all that fit' : `all ${state} tasks`}?`,
     text: filtered ? 'Counting…' : `${plural(total, `${state} task`)} of queue “${queue}” will be hit. ${consequence}`,
     confirm: filtered ? `${name} them` : `${name} ${plural(total, 'task')}`,
-    danger: verb !== 'run', keep: 'Keep',
-    watch: counted && (({ detail, go }) => counted((count, done, all, ended) => {
-      go.disabled = !ended || !count;
-      detail.textContent = ended
-        ? `${plural(count, `${state} task`)} of queue “${queue}” fit and will be hit. ${consequence}`
-        : `Counting… looked at ${number(done)} of ${number(all)} so far.`;
-      if (ended) go.textContent = `${name} ${plural(count, 'task')}`;
-    })),
+    danger: verb !== 'run',
+    keep: 'Keep',
+    watch:
+      counted &&
+      (({ detail, go }) =>
+        counted((count, done, all, ended) => {
+          go.disabled = !ended || !count;
+          detail.textContent = ended
+            ? `${plural(count, `${state} task`)} of queue “${queue}” fit and will be hit. ${consequence}`
+            : `Counting… looked at ${number(done)} of ${number(all)} so far.`;
+          if (ended) go.textContent = `${name} ${plural(count, 'task')}`;
+        })),
   });
   if (!given) return;
   try {

@@ -23,7 +23,10 @@ async function call(method, address, body) {
       credentials: 'same-origin',
     });
   } catch {
-    throw new Refused(0, { error: 'offline', message: 'The dashboard cannot be reached. Is `veredus dash` still running?' });
+    throw new Refused(0, {
+      error: 'offline',
+      message: 'The dashboard cannot be reached. Is `veredus dash` still running?',
+    });
   }
   const told = await answer.json().catch(() => null);
   if (!answer.ok) throw new Refused(answer.status, told);

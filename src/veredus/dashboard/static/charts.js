@@ -8,8 +8,18 @@ export const STATES = ['active', 'pending', 'aggregating', 'scheduled', 'retry',
 /** The tasks of a queue by state, as one bar. */
 export function stateBar(counts) {
   const total = STATES.reduce((sum, state) => sum + (counts[state] ?? 0), 0);
-  const text = total ? STATES.filter((one) => counts[one]).map((one) => `${number(counts[one])} ${one}`).join(', ') : 'no tasks';
-  const bar = s('svg', { class: 'statebar', viewBox: '0 0 100 8', preserveAspectRatio: 'none', role: 'img', 'aria-label': text });
+  const text = total
+    ? STATES.filter((one) => counts[one])
+        .map((one) => `${number(counts[one])} ${one}`)
+        .join(', ')
+    : 'no tasks';
+  const bar = s('svg', {
+    class: 'statebar',
+    viewBox: '0 0 100 8',
+    preserveAspectRatio: 'none',
+    role: 'img',
+    'aria-label': text,
+  });
   bar.append(s('title', {}, text), s('rect', { class: 'ground', width: 100, height: 8 }));
   const shown = STATES.filter((state) => counts[state]);
   // Few among very many would not be seen: every state that has tasks gets at least one part in a hundred.
@@ -18,14 +28,22 @@ export function stateBar(counts) {
   let x = 0;
   shown.forEach((state, position) => {
     const width = (100 * widths[position]) / sum;
-    bar.append(s('rect', { class: `fill-${state}`, x: x.toFixed(2), width: Math.max(0.3, width - 0.4).toFixed(2), height: 8 }));
+    bar.append(
+      s('rect', { class: `fill-${state}`, x: x.toFixed(2), width: Math.max(0.3, width - 0.4).toFixed(2), height: 8 }),
+    );
     x += width;
   });
   return bar;
 }
 
 export function sparkline(values, { width = 96, height = 24, name = '' } = {}) {
-  const picture = s('svg', { class: `spark ${name}`, viewBox: `0 0 ${width} ${height}`, width, height, 'aria-hidden': 'true' });
+  const picture = s('svg', {
+    class: `spark ${name}`,
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    height,
+    'aria-hidden': 'true',
+  });
   if (values.length < 2) {
     picture.append(s('path', { class: 'flat', d: `M0 ${height - 1.5}H${width}` }));
     return picture;
@@ -36,7 +54,10 @@ export function sparkline(values, { width = 96, height = 24, name = '' } = {}) {
     (height - 2 - (value / top) * (height - 5)).toFixed(1),
   ]);
   const path = points.map(([x, y], at) => `${at ? 'L' : 'M'}${x} ${y}`).join('');
-  picture.append(s('path', { class: 'area', d: `${path}L${width} ${height}L0 ${height}Z` }), s('path', { class: 'line', d: path }));
+  picture.append(
+    s('path', { class: 'area', d: `${path}L${width} ${height}L0 ${height}Z` }),
+    s('path', { class: 'line', d: path }),
+  );
   return picture;
 }
 
@@ -47,7 +68,14 @@ const nice = (value) => {
 
 function frame(width, height, top, label, format) {
   const [left, bottom] = [44, 22];
-  const picture = s('svg', { class: 'chart', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': label });
+  const picture = s('svg', {
+    class: 'chart',
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    height,
+    role: 'img',
+    'aria-label': label,
+  });
   const y = (value) => height - bottom - (value / top) * (height - bottom - 8);
   for (const value of [0, top / 2, top]) {
     picture.append(
@@ -67,9 +95,14 @@ export function rateChart(samples, width, height = 190) {
   const { picture, left, bottom, y } = frame(width, height, top, label, (value) => compact(value));
   const [first, end] = [samples[0][0], last[0]];
   const x = (at) => left + ((at - first) / Math.max(1, end - first)) * (width - left - 2);
-  for (const [name, column] of [['done', 1], ['failed', 2]]) {
+  for (const [name, column] of [
+    ['done', 1],
+    ['failed', 2],
+  ]) {
     if (column === 2 && !samples.some((sample) => sample[2])) continue;
-    const path = samples.map((sample, at) => `${at ? 'L' : 'M'}${x(sample[0]).toFixed(1)} ${y(sample[column]).toFixed(1)}`).join('');
+    const path = samples
+      .map((sample, at) => `${at ? 'L' : 'M'}${x(sample[0]).toFixed(1)} ${y(sample[column]).toFixed(1)}`)
+      .join('');
     picture.append(
       s('path', { class: `area ${name}`, d: `${path}L${x(end).toFixed(1)} ${y(0)}L${left} ${y(0)}Z` }),
       s('path', { class: `line ${name}`, d: path }),
@@ -83,8 +116,15 @@ export function rateChart(samples, width, height = 190) {
   samples.forEach((sample, at) => {
     const step = (width - left) / samples.length;
     picture.append(
-      s('rect', { class: 'touch', x: (left + at * step).toFixed(1), y: 0, width: step.toFixed(2), height: height - bottom },
-        s('title', {}, `${new Date(sample[0]).toLocaleTimeString()}: ${rate(sample[1])}/s, failed ${rate(sample[2])}/s`)),
+      s(
+        'rect',
+        { class: 'touch', x: (left + at * step).toFixed(1), y: 0, width: step.toFixed(2), height: height - bottom },
+        s(
+          'title',
+          {},
+          `${new Date(sample[0]).toLocaleTimeString()}: ${rate(sample[1])}/s, failed ${rate(sample[2])}/s`,
+        ),
+      ),
     );
   });
   return picture;
@@ -108,16 +148,40 @@ export function dayBars(days, width, height = 190) {
     bar.append(s('title', {}, `${day.date}: ${number(day.processed)} processed, ${number(day.failed)} failed`));
     bar.append(s('rect', { class: 'touch', x: left + at * step, y: 0, width: step, height: height - bottom }));
     if (day.processed > day.failed) {
-      bar.append(s('rect', { class: 'bar done', x, y: good, width: step - gap, height: Math.max(1, y(0) - good), rx: Math.min(2, step / 4) }));
+      bar.append(
+        s('rect', {
+          class: 'bar done',
+          x,
+          y: good,
+          width: step - gap,
+          height: Math.max(1, y(0) - good),
+          rx: Math.min(2, step / 4),
+        }),
+      );
     }
     if (day.failed) {
       const up = y(day.processed);
-      bar.append(s('rect', { class: 'bar failed', x, y: up, width: step - gap, height: Math.max(1.5, good - up - 1), rx: Math.min(2, step / 4) }));
+      bar.append(
+        s('rect', {
+          class: 'bar failed',
+          x,
+          y: up,
+          width: step - gap,
+          height: Math.max(1.5, good - up - 1),
+          rx: Math.min(2, step / 4),
+        }),
+      );
     }
     picture.append(bar);
   });
   for (const at of [0, days.length - 1]) {
-    picture.append(s('text', { x: at ? width : left, y: height - 5, 'text-anchor': at ? 'end' : 'start' }, at ? 'today' : days[at].date.slice(5)));
+    picture.append(
+      s(
+        'text',
+        { x: at ? width : left, y: height - 5, 'text-anchor': at ? 'end' : 'start' },
+        at ? 'today' : days[at].date.slice(5),
+      ),
+    );
   }
   return picture;
 }
@@ -129,6 +193,16 @@ function quiet(width, height, text) {
 /** How much of something is taken. */
 export function meter(share, text, name = '') {
   const percent = Math.max(0, Math.min(100, share * 100));
-  return h('div', { class: `meter ${name}`, role: 'progressbar', 'aria-valuemin': 0, 'aria-valuemax': 100,
-    'aria-valuenow': Math.round(percent), 'aria-label': text }, h('span', { style: { width: `${percent.toFixed(1)}%` } }));
+  return h(
+    'div',
+    {
+      class: `meter ${name}`,
+      role: 'progressbar',
+      'aria-valuemin': 0,
+      'aria-valuemax': 100,
+      'aria-valuenow': Math.round(percent),
+      'aria-label': text,
+    },
+    h('span', { style: { width: `${percent.toFixed(1)}%` } }),
+  );
 }

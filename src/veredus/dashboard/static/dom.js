@@ -64,7 +64,8 @@ function attributes(now, next) {
     if (now.getAttribute(name) !== value && name !== 'style') now.setAttribute(name, value);
   }
   if (next.style?.cssText !== now.style?.cssText) {
-    for (const property of [...now.style]) if (!next.style.getPropertyValue(property)) now.style.removeProperty(property);
+    for (const property of [...now.style])
+      if (!next.style.getPropertyValue(property)) now.style.removeProperty(property);
     for (const property of next.style) now.style.setProperty(property, next.style.getPropertyValue(property));
   }
   for (const name of Object.keys({ ...now.handlers, ...next.handlers })) now[name] = next.handlers?.[name] ?? null;
@@ -105,7 +106,8 @@ const ICONS = {
   schedules: 'M12 7v5l3 2M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18z',
   turns: 'M5 6h9M5 12h14M5 18h6M17 15l3 3-3 3',
   gateway: 'M12 3v4M12 17v4M3 12h4M17 12h4M12 16a4 4 0 1 0 0-8 4 4 0 0 0 0 8z',
-  server: 'M4 6c0-1.7 3.6-3 8-3s8 1.3 8 3-3.6 3-8 3-8-1.3-8-3zM4 6v6c0 1.7 3.6 3 8 3s8-1.3 8-3V6M4 12v6c0 1.7 3.6 3 8 3s8-1.3 8-3v-6',
+  server:
+    'M4 6c0-1.7 3.6-3 8-3s8 1.3 8 3-3.6 3-8 3-8-1.3-8-3zM4 6v6c0 1.7 3.6 3 8 3s8-1.3 8-3V6M4 12v6c0 1.7 3.6 3 8 3s8-1.3 8-3v-6',
   pause: 'M9 5v14M15 5v14',
   play: 'M7 5l12 7-12 7z',
   trash: 'M4 7h16M10 11v6M14 11v6M6 7l1 13h10l1-13M9 7V4h6v3',

@@ -22,7 +22,11 @@ export function duration(seconds) {
   if (value < 0.001) return '0 s';
   if (value < 1) return `${Math.round(value * 1000)} ms`;
   if (value < 60) return `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
-  for (const [unit, size, smaller, part] of [['min', 60, 's', 1], ['h', 3600, 'min', 60], ['d', 86400, 'h', 3600]]) {
+  for (const [unit, size, smaller, part] of [
+    ['min', 60, 's', 1],
+    ['h', 3600, 'min', 60],
+    ['d', 86400, 'h', 3600],
+  ]) {
     const most = unit === 'd' ? Infinity : unit === 'h' ? 86400 : 3600;
     if (value < most) {
       const rest = Math.floor((value % size) / part);
@@ -73,7 +77,9 @@ export function whole(content) {
 /** Any name for an address. Bytes that are no UTF-8 come from the server as lone surrogates, and go back as they were. */
 export function enc(name) {
   return [...String(name)]
-    .map((char) => (/[\udc80-\udcff]/.test(char) ? `%${(char.charCodeAt(0) - 0xdc00).toString(16)}` : encodeURIComponent(char)))
+    .map((char) =>
+      /[\udc80-\udcff]/.test(char) ? `%${(char.charCodeAt(0) - 0xdc00).toString(16)}` : encodeURIComponent(char),
+    )
     .join('');
 }
 

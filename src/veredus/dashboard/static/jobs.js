@@ -19,12 +19,20 @@ export function jobsDock(jobs, update) {
     const ended = !RUNNING.includes(job.status);
     // What ended before this page was opened is old news; what is done later hides itself after a while.
     if (ended && !heard) dismissed.add(job.id);
-    if (job.status === 'done' && heard && seen.get(job.id) !== 'done') setTimeout(() => { dismissed.add(job.id); update(); }, 6000);
+    if (job.status === 'done' && heard && seen.get(job.id) !== 'done')
+      setTimeout(() => {
+        dismissed.add(job.id);
+        update();
+      }, 6000);
     seen.set(job.id, job.status);
   }
   heard ||= jobs !== null;
   const shown = (jobs ?? []).filter((job) => !dismissed.has(job.id) && job.verb !== 'count').slice(0, 4);
-  return h('aside', { class: 'dock', 'aria-label': 'Jobs', hidden: !shown.length }, shown.map((job) => one(job, update)));
+  return h(
+    'aside',
+    { class: 'dock', 'aria-label': 'Jobs', hidden: !shown.length },
+    shown.map((job) => one(job, update)),
+  );
 }
 
 function one(job, update) {
@@ -34,20 +42,41 @@ function one(job, update) {
     dismissed.add(job.id);
     update();
   };
-  return h('section', { class: `job is-${job.status}`, key: job.id },
-    h('div', { class: 'job-head' }, h('strong', {}, job.title), !running && button('', { icon: 'close', kind: 'quiet-button', onclick: hide, label: 'Hide this job' })),
+  return h(
+    'section',
+    { class: `job is-${job.status}`, key: job.id },
+    h(
+      'div',
+      { class: 'job-head' },
+      h('strong', {}, job.title),
+      !running && button('', { icon: 'close', kind: 'quiet-button', onclick: hide, label: 'Hide this job' }),
+    ),
     meter(share, `${job.title}: ${Math.round(share * 100)} percent`, job.status === 'failed' ? 'bad' : ''),
-    h('div', { class: 'job-foot' }, h('span', {}, text(job)),
-      running && job.stoppable && button(job.status === 'stopping' ? 'Stopping…' : 'Stop', {
-        kind: 'small', disabled: job.status === 'stopping', onclick: () => post('jobs/stop', { id: job.id }).catch((error) => toast(error.message, 'bad')) }),
-      job.error?.error === 'archive_full' && started.has(job.id) && !me.read_only && button('Make room…', { kind: 'small', onclick: () => room(job, hide) })));
+    h(
+      'div',
+      { class: 'job-foot' },
+      h('span', {}, text(job)),
+      running &&
+        job.stoppable &&
+        button(job.status === 'stopping' ? 'Stopping…' : 'Stop', {
+          kind: 'small',
+          disabled: job.status === 'stopping',
+          onclick: () => post('jobs/stop', { id: job.id }).catch((error) => toast(error.message, 'bad')),
+        }),
+      job.error?.error === 'archive_full' &&
+        started.has(job.id) &&
+        !me.read_only &&
+        button('Make room…', { kind: 'small', onclick: () => room(job, hide) }),
+    ),
+  );
 }
 
 function text(job) {
   if (job.status === 'failed') return job.error.message;
   if (RUNNING.includes(job.status)) return job.total ? `${number(job.done)} of ${number(job.total)}` : 'under way…';
   const result = job.result ?? {};
-  if (result.done !== undefined) return `${job.status === 'stopped' ? 'stopped after ' : ''}${plural(result.done, 'task')} of ${number(result.total)}`;
+  if (result.done !== undefined)
+    return `${job.status === 'stopped' ? 'stopped after ' : ''}${plural(result.done, 'task')} of ${number(result.total)}`;
   if (result.mended !== undefined) return `${number(result.mended)} mended`;
   if (result.findings) return result.total ? plural(result.total, 'finding') : 'every task is where it should be';
   return job.status;
@@ -55,8 +84,13 @@ function text(job) {
 
 async function room(job, hide) {
   const { excess, limit } = job.error;
-  const given = await ask({ title: `Delete ${plural(excess, 'old archived task')} to make room?`, danger: true, keep: 'Keep',
-    text: `The archive keeps ${number(limit)} tasks. To archive these, its ${plural(excess, 'oldest task')} will be deleted for good.`, confirm: `Archive and delete ${number(excess)}` });
+  const given = await ask({
+    title: `Delete ${plural(excess, 'old archived task')} to make room?`,
+    danger: true,
+    keep: 'Keep',
+    text: `The archive keeps ${number(limit)} tasks. To archive these, its ${plural(excess, 'oldest task')} will be deleted for good.`,
+    confirm: `Archive and delete ${number(excess)}`,
+  });
   if (!given) return;
   hide();
   await start({ ...started.get(job.id), drop_excess: true }).catch((error) => toast(error.message, 'bad'));

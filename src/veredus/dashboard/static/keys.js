@@ -6,9 +6,20 @@ import { h } from './dom.js';
 export const PLACES = { o: '#/', w: '#/workers', s: '#/schedules', l: '#/turns', g: '#/gateway', r: '#/server' };
 
 const HELP = [
-  ['/', 'find a task by its id'], ['j / k', 'next / previous row'], ['Enter', 'open the row'], ['x', 'select the row'], ['Esc', 'clear the selection'],
-  ['[ / ]', 'page before / next page'], ['g o', 'overview'], ['g w', 'workers'], ['g s', 'schedules'], ['g l', 'order and limits'], ['g g', 'gateway'], ['g r', 'server'],
-  ['t', 'light, dark or as the system'], ['?', 'this list'],
+  ['/', 'find a task by its id'],
+  ['j / k', 'next / previous row'],
+  ['Enter', 'open the row'],
+  ['x', 'select the row'],
+  ['Esc', 'clear the selection'],
+  ['[ / ]', 'page before / next page'],
+  ['g o', 'overview'],
+  ['g w', 'workers'],
+  ['g s', 'schedules'],
+  ['g l', 'order and limits'],
+  ['g g', 'gateway'],
+  ['g r', 'server'],
+  ['t', 'light, dark or as the system'],
+  ['?', 'this list'],
 ];
 
 export function keyboard(app) {
@@ -56,5 +67,23 @@ function step(by) {
 }
 
 export function help() {
-  show('Keyboard', h('dl', { class: 'facts keys' }, HELP.map(([key, text]) => h('div', {}, h('dt', {}, key.split(' ').map((one) => (one === '/' && key !== '/' ? ' / ' : h('kbd', {}, one)))), h('dd', {}, text)))));
+  show(
+    'Keyboard',
+    h(
+      'dl',
+      { class: 'facts keys' },
+      HELP.map(([key, text]) =>
+        h(
+          'div',
+          {},
+          h(
+            'dt',
+            {},
+            key.split(' ').map((one) => (one === '/' && key !== '/' ? ' / ' : h('kbd', {}, one))),
+          ),
+          h('dd', {}, text),
+        ),
+      ),
+    ),
+  );
 }

@@ -16,8 +16,14 @@ import { Task } from './pages/task.js';
 import { Turns } from './pages/turns.js';
 import { Workers } from './pages/workers.js';
 
-const NAV = [['overview', 'Overview', '#/'], ['workers', 'Workers', '#/workers'], ['schedules', 'Schedules', '#/schedules'],
-  ['turns', 'Order & limits', '#/turns'], ['gateway', 'Gateway', '#/gateway'], ['server', 'Server', '#/server']];
+const NAV = [
+  ['overview', 'Overview', '#/'],
+  ['workers', 'Workers', '#/workers'],
+  ['schedules', 'Schedules', '#/schedules'],
+  ['turns', 'Order & limits', '#/turns'],
+  ['gateway', 'Gateway', '#/gateway'],
+  ['server', 'Server', '#/server'],
+];
 const PAGES = { workers: Workers, schedules: Schedules, turns: Turns, gateway: Gateway, server: Server };
 const THEMES = ['auto', 'light', 'dark'];
 
@@ -32,9 +38,14 @@ class App {
   #shell = document.querySelector('#shell');
 
   constructor() {
-    this.theme = THEMES.includes(localStorage.getItem('veredus-theme')) ? localStorage.getItem('veredus-theme') : 'auto';
+    this.theme = THEMES.includes(localStorage.getItem('veredus-theme'))
+      ? localStorage.getItem('veredus-theme')
+      : 'auto';
     document.documentElement.dataset.theme = this.theme;
-    this.live = new Live((name, value, error) => this.#hear(name, value, error), (connected) => this.#state(connected));
+    this.live = new Live(
+      (name, value, error) => this.#hear(name, value, error),
+      (connected) => this.#state(connected),
+    );
     addEventListener('hashchange', () => this.#route());
     addEventListener('resize', () => this.update());
     setInterval(() => !document.hidden && this.page && this.update(), 1000); // "3 s ago" grows older
@@ -52,7 +63,9 @@ class App {
       }
       if (!(await enter())) return this.#door();
     } catch (error) {
-      return this.#door(error.status === 401 ? 'The token in the address is not the one of this dashboard.' : error.message);
+      return this.#door(
+        error.status === 401 ? 'The token in the address is not the one of this dashboard.' : error.message,
+      );
     }
     this.#route();
   }
@@ -89,7 +102,8 @@ class App {
 
   /** Pixels for a chart in one of so many columns. */
   chartWidth(columns) {
-    const room = Math.min(1320, document.querySelector('#main')?.clientWidth ?? innerWidth) - (innerWidth <= 760 ? 32 : 64);
+    const room =
+      Math.min(1320, document.querySelector('#main')?.clientWidth ?? innerWidth) - (innerWidth <= 760 ? 32 : 64);
     return Math.max(240, Math.floor((innerWidth <= 1000 ? room : (room - 16 * (columns - 1)) / columns) - 42));
   }
 
@@ -139,15 +153,25 @@ class App {
     if (location.hash === '#main') return document.querySelector('#main')?.focus();
     const [path, search = ''] = location.hash.replace(/^#/, '').split('?');
     const parts = path.split('/').slice(1).map(dec);
-    const query = Object.fromEntries(search.split('&').filter(Boolean).map((pair) => {
-      const [name, ...value] = pair.split('=');
-      return [name, dec(value.join('='))];
-    }));
+    const query = Object.fromEntries(
+      search
+        .split('&')
+        .filter(Boolean)
+        .map((pair) => {
+          const [name, ...value] = pair.split('=');
+          return [name, dec(value.join('='))];
+        }),
+    );
     const route = { parts, query };
     if (parts[0] === 'find') return this.#find(query.id ?? '');
     const before = this.page;
     this.place = parts[0] === 'queues' || !PAGES[parts[0]] ? 'overview' : parts[0];
-    const kind = parts[0] === 'queues' && parts[2] === 'tasks' && parts[3] ? Task : parts[0] === 'queues' && parts[1] ? Queue : PAGES[parts[0]] ?? Overview;
+    const kind =
+      parts[0] === 'queues' && parts[2] === 'tasks' && parts[3]
+        ? Task
+        : parts[0] === 'queues' && parts[1]
+          ? Queue
+          : (PAGES[parts[0]] ?? Overview);
     this.data = {};
     this.errors = {};
     this.shown = {};
@@ -187,9 +211,14 @@ class App {
   #draw() {
     document.title = `${this.page.title} · Veredus`;
     this.page.lastData = this.data;
-    const next = h('div', { id: 'shell', class: 'shell' }, this.#side(), this.#top(),
+    const next = h(
+      'div',
+      { id: 'shell', class: 'shell' },
+      this.#side(),
+      this.#top(),
       h('main', { id: 'main', tabindex: '-1' }, this.page.render(this.data, this.errors)),
-      jobsDock(this.jobs, () => this.update()));
+      jobsDock(this.jobs, () => this.update()),
+    );
     this.#shell = morph(this.#shell, next);
     const tab = document.querySelector('.tab[aria-current]');
     if (tab && this.page.tab !== tab.textContent.replace(/[\d.KM]+$/, '')) {
@@ -199,10 +228,23 @@ class App {
   }
 
   #side() {
-    return h('nav', { class: 'side', 'aria-label': 'Dashboard' },
+    return h(
+      'nav',
+      { class: 'side', 'aria-label': 'Dashboard' },
       h('a', { class: 'brand', href: '#/' }, h('span', { class: 'mark', 'aria-hidden': 'true' }), 'Veredus'),
-      h('ul', {}, NAV.map(([place, text, href]) => h('li', {}, h('a', { href, 'aria-current': place === this.place ? 'page' : null }, icon(place), h('span', {}, text))))),
-      h('div', { class: 'side-foot' }, me.read_only && h('span', { class: 'badge is-paused' }, 'read-only')));
+      h(
+        'ul',
+        {},
+        NAV.map(([place, text, href]) =>
+          h(
+            'li',
+            {},
+            h('a', { href, 'aria-current': place === this.place ? 'page' : null }, icon(place), h('span', {}, text)),
+          ),
+        ),
+      ),
+      h('div', { class: 'side-foot' }, me.read_only && h('span', { class: 'badge is-paused' }, 'read-only')),
+    );
   }
 
   #top() {
@@ -211,14 +253,64 @@ class App {
       const id = event.target.elements.id.value.trim();
       if (id) this.go(`#/find?id=${enc(id)}`);
     };
-    const state = this.connected === false ? ['is-off', 'Disconnected'] : this.connected ? ['is-on', 'Live'] : ['', 'Connecting'];
-    return h('header', { class: 'top' },
-      h('form', { class: 'find', role: 'search', 'aria-label': 'Find a task', onsubmit: find }, icon('search'),
-        h('input', { id: 'find-id', name: 'id', 'aria-label': 'Find a task by its id', placeholder: 'Task id', autocomplete: 'off', spellcheck: 'false' }), h('kbd', { 'aria-hidden': 'true' }, '/')),
-      h('div', { class: 'top-right' }, h('span', { class: `pulse ${state[0]}`, role: 'status' }, state[1]),
-        h('button', { type: 'button', class: 'button quiet-button', onclick: () => this.nextTheme(), 'aria-label': `Colours: ${this.theme}. Change`, title: 'Light, dark or as the system (t)' }, icon({ auto: 'auto', light: 'sun', dark: 'moon' }[this.theme])),
-        h('button', { type: 'button', class: 'button quiet-button', onclick: help, 'aria-label': 'Keyboard shortcuts', title: 'Keyboard (?)' }, icon('help')),
-        h('button', { type: 'button', class: 'button quiet-button', onclick: () => this.#leave(), 'aria-label': 'Log out', title: 'Log out' }, icon('out'))));
+    const state =
+      this.connected === false ? ['is-off', 'Disconnected'] : this.connected ? ['is-on', 'Live'] : ['', 'Connecting'];
+    return h(
+      'header',
+      { class: 'top' },
+      h(
+        'form',
+        { class: 'find', role: 'search', 'aria-label': 'Find a task', onsubmit: find },
+        icon('search'),
+        h('input', {
+          id: 'find-id',
+          name: 'id',
+          'aria-label': 'Find a task by its id',
+          placeholder: 'Task id',
+          autocomplete: 'off',
+          spellcheck: 'false',
+        }),
+        h('kbd', { 'aria-hidden': 'true' }, '/'),
+      ),
+      h(
+        'div',
+        { class: 'top-right' },
+        h('span', { class: `pulse ${state[0]}`, role: 'status' }, state[1]),
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'button quiet-button',
+            onclick: () => this.nextTheme(),
+            'aria-label': `Colours: ${this.theme}. Change`,
+            title: 'Light, dark or as the system (t)',
+          },
+          icon({ auto: 'auto', light: 'sun', dark: 'moon' }[this.theme]),
+        ),
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'button quiet-button',
+            onclick: help,
+            'aria-label': 'Keyboard shortcuts',
+            title: 'Keyboard (?)',
+          },
+          icon('help'),
+        ),
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'button quiet-button',
+            onclick: () => this.#leave(),
+            'aria-label': 'Log out',
+            title: 'Log out',
+          },
+          icon('out'),
+        ),
+      ),
+    );
   }
 
   async #leave() {

@@ -7,13 +7,27 @@ export const badge = (state) => h('span', { class: `badge is-${state}` }, state)
 
 /** Keyed by what it says: a button that is drawn again never becomes another one under somebody's finger. */
 export function button(text, { icon: name, kind = '', onclick, disabled, title, label } = {}) {
-  return h('button', { key: `button ${label ?? text}`, type: 'button', class: `button ${kind}`, onclick, disabled, title, 'aria-label': label },
-    name && icon(name), text && h('span', {}, text));
+  return h(
+    'button',
+    {
+      key: `button ${label ?? text}`,
+      type: 'button',
+      class: `button ${kind}`,
+      onclick,
+      disabled,
+      title,
+      'aria-label': label,
+    },
+    name && icon(name),
+    text && h('span', {}, text),
+  );
 }
 
 /** An instant: how long ago, with the exact one to be seen on hovering and by screen readers. */
 export function when(instant) {
-  return instant ? h('time', { datetime: instant, title: clock(instant) }, ago(instant)) : h('span', { class: 'dim' }, '–');
+  return instant
+    ? h('time', { datetime: instant, title: clock(instant) }, ago(instant))
+    : h('span', { class: 'dim' }, '–');
 }
 
 export function command(text) {
@@ -28,17 +42,36 @@ export function command(text) {
       toast('Select the command and copy it by hand: the browser does not allow it here');
     }
   };
-  return h('div', { class: 'command' }, h('code', {}, text),
-    h('button', { type: 'button', class: 'button quiet-button', onclick: copy, 'aria-label': `Copy: ${text}` }, icon('copy')));
+  return h(
+    'div',
+    { class: 'command' },
+    h('code', {}, text),
+    h(
+      'button',
+      { type: 'button', class: 'button quiet-button', onclick: copy, 'aria-label': `Copy: ${text}` },
+      icon('copy'),
+    ),
+  );
 }
 
 /** What a newcomer sees where nothing is yet: why, and what to do next. */
 export function empty(title, text, ...commands) {
-  return h('div', { class: 'empty' }, h('h3', {}, title), text && h('p', {}, text), commands.map((one) => command(one)));
+  return h(
+    'div',
+    { class: 'empty' },
+    h('h3', {}, title),
+    text && h('p', {}, text),
+    commands.map((one) => command(one)),
+  );
 }
 
 export function failure(error) {
-  return h('div', { class: 'empty failure', role: 'alert' }, h('h3', {}, 'That did not work'), h('p', {}, error.message));
+  return h(
+    'div',
+    { class: 'empty failure', role: 'alert' },
+    h('h3', {}, 'That did not work'),
+    h('p', {}, error.message),
+  );
 }
 
 export const loading = () => h('div', { class: 'loading', role: 'status' }, h('span', { class: 'sr' }, 'Loading'));
@@ -51,44 +84,122 @@ export function card(title, ...children) {
 /** The roles are said aloud because a phone shows rows as cards, which takes them from the elements. columns: {title, cell(row), number?, wide?, hidden?}; `open(row)` gives the address of a row. */
 export function table({ label, columns, rows, key, open, select }) {
   const shown = columns.filter((column) => !column.hidden);
-  const head = h('tr', { role: 'row' },
-    select && h('th', { class: 'pick', scope: 'col', role: 'columnheader' }, pick('Select all on this page', select.all(), select.toggleAll)),
-    shown.map((column) => h('th', { scope: 'col', role: 'columnheader', class: column.number ? 'number' : '' },
-      column.title || h('span', { class: 'sr' }, column.says ?? 'Actions'))));
+  const head = h(
+    'tr',
+    { role: 'row' },
+    select &&
+      h(
+        'th',
+        { class: 'pick', scope: 'col', role: 'columnheader' },
+        pick('Select all on this page', select.all(), select.toggleAll),
+      ),
+    shown.map((column) =>
+      h(
+        'th',
+        { scope: 'col', role: 'columnheader', class: column.number ? 'number' : '' },
+        column.title || h('span', { class: 'sr' }, column.says ?? 'Actions'),
+      ),
+    ),
+  );
   const body = rows.map((row) => {
     const name = key(row);
-    return h('tr', { key: name, role: 'row', class: select?.has(name) ? 'picked' : '', 'data-row': name, 'data-open': open?.(row) },
-      select && h('td', { class: 'pick', role: 'cell' }, pick(`Select ${name}`, select.has(name), () => select.toggle(name))),
-      shown.map((column) => h('td', { role: 'cell', class: [column.number && 'number', column.wide && 'wide', !column.title && 'acts'].filter(Boolean).join(' '), 'data-label': column.title },
-        column.cell(row))));
+    return h(
+      'tr',
+      { key: name, role: 'row', class: select?.has(name) ? 'picked' : '', 'data-row': name, 'data-open': open?.(row) },
+      select &&
+        h(
+          'td',
+          { class: 'pick', role: 'cell' },
+          pick(`Select ${name}`, select.has(name), () => select.toggle(name)),
+        ),
+      shown.map((column) =>
+        h(
+          'td',
+          {
+            role: 'cell',
+            class: [column.number && 'number', column.wide && 'wide', !column.title && 'acts']
+              .filter(Boolean)
+              .join(' '),
+            'data-label': column.title,
+          },
+          column.cell(row),
+        ),
+      ),
+    );
   });
-  return h('div', { class: 'table-box' }, h('table', { role: 'table', 'aria-label': label }, h('thead', { role: 'rowgroup' }, head), h('tbody', { role: 'rowgroup' }, body)));
+  return h(
+    'div',
+    { class: 'table-box' },
+    h(
+      'table',
+      { role: 'table', 'aria-label': label },
+      h('thead', { role: 'rowgroup' }, head),
+      h('tbody', { role: 'rowgroup' }, body),
+    ),
+  );
 }
 
 function pick(label, checked, onchange) {
-  return h('input', { type: 'checkbox', 'aria-label': label, checked: checked === true, indeterminate: checked === 'some', onchange });
+  return h('input', {
+    type: 'checkbox',
+    'aria-label': label,
+    checked: checked === true,
+    indeterminate: checked === 'some',
+    onchange,
+  });
 }
 
 export function facts(pairs) {
-  return h('dl', { class: 'facts' }, pairs.filter(Boolean).map(([name, value]) =>
-    h('div', {}, h('dt', {}, name), h('dd', {}, value === '' || value === null || value === undefined ? '–' : value))));
+  return h(
+    'dl',
+    { class: 'facts' },
+    pairs
+      .filter(Boolean)
+      .map(([name, value]) =>
+        h(
+          'div',
+          {},
+          h('dt', {}, name),
+          h('dd', {}, value === '' || value === null || value === undefined ? '–' : value),
+        ),
+      ),
+  );
 }
 
 export function stat(name, value, { note, kind = '', chart, href } = {}) {
-  return h(href ? 'a' : 'div', { class: `stat ${kind}`, href }, h('div', { class: 'stat-name' }, name),
+  return h(
+    href ? 'a' : 'div',
+    { class: `stat ${kind}`, href },
+    h('div', { class: 'stat-name' }, name),
     h('div', { class: 'stat-value' }, typeof value === 'number' ? number(value) : value),
-    note && h('div', { class: 'stat-note' }, note), chart);
+    note && h('div', { class: 'stat-note' }, note),
+    chart,
+  );
 }
 
 export function head(title, { above, badges, actions, note } = {}) {
-  return h('div', { class: 'page-head' },
-    h('div', {}, above && h('p', { class: 'above' }, above), h('h1', { tabindex: '-1' }, title, badges), note && h('p', { class: 'note' }, note)),
-    actions && h('div', { class: 'actions' }, actions));
+  return h(
+    'div',
+    { class: 'page-head' },
+    h(
+      'div',
+      {},
+      above && h('p', { class: 'above' }, above),
+      h('h1', { tabindex: '-1' }, title, badges),
+      note && h('p', { class: 'note' }, note),
+    ),
+    actions && h('div', { class: 'actions' }, actions),
+  );
 }
 
 export function segmented(label, options, current, choose) {
-  return h('div', { class: 'segmented', role: 'group', 'aria-label': label }, options.map(([value, text]) =>
-    h('button', { type: 'button', 'aria-pressed': String(value === current), onclick: () => choose(value) }, text)));
+  return h(
+    'div',
+    { class: 'segmented', role: 'group', 'aria-label': label },
+    options.map(([value, text]) =>
+      h('button', { type: 'button', 'aria-pressed': String(value === current), onclick: () => choose(value) }, text),
+    ),
+  );
 }
 
 export function block(text, label) {

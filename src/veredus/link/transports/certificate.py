@@ -46,11 +46,3 @@ def make_local_certificate(now: datetime | None = None) -> LocalCertificate:
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
         certificate.fingerprint(hashes.SHA256()),
     )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether this name or address can only be this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

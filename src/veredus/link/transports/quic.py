@@ -18,10 +18,11 @@ from aioquic.tls import load_pem_private_key, load_pem_x509_certificates
 
 from veredus.errors import ConfigError
 from veredus.link.transports.base import AcceptGate, Handler, HandlerFactory, Listener, Transport
-from veredus.link.transports.certificate import is_loopback, make_local_certificate
+from veredus.link.transports.certificate import make_local_certificate
 from veredus.link.transports.quic_reset import ResettableConnection, reset_key_for, reset_packet
 from veredus.link.transports.quic_transport import Address, QuicTransport
 from veredus.model.frames import ALPN, MAX_BATCH, MAX_FRAME_FROM_SERVER
+from veredus.model.hosts import is_loopback
 
 IDLE_TIMEOUT = 75.0  # more than two heartbeats with their pongs
 KEEPALIVE = 5.0

@@ -3,6 +3,8 @@
 -- ARGV  channel sid user secret next_secret grace_ms epoch seq ts next_epoch node connection first max_bytes rid_floor [now_ms]
 -- RETURNS  {result, reason} or {result, reason, epoch, seq, ts, top, generation, gap_from, gap_to, {rid state}*, {entry}*}
 -- include: checks chunks log floors excerpt
+-- The secret that was presented stays good for as long as the session would outlive the connection: the welcome with the
+-- next one may be lost, and the client away for a while.
 -- The rules for the cursor are those of model/delivery.judge_cursor.
 local channel, sid, user, secret, next_secret, grace, epoch = unpack(ARGV, 1, 7)
 local seq, ts, next_epoch, node, connection = tonumber(ARGV[8]), tonumber(ARGV[9]), unpack(ARGV, 10, 12)
@@ -10,7 +12,8 @@ local first, max_bytes, rid_floor = ARGV[13], ARGV[14], tonumber(ARGV[15])
 local now = moment(ARGV[16])
 local partition = partition_of(sid)
 local base = partition .. 's:' .. sid .. ':'
-local m = redis.call('HMGET', base .. 'm', 'x', 'u', 'k', 'k2', 'kt', 'e', 'g', 'n', 'f', 'ft', 'pf', 's', 'lt', 'cb')
+local m = redis.call('HMGET', base .. 'm', 'x', 'u', 'k', 'k2', 'kt', 'e', 'g', 'n', 'f', 'ft', 'pf', 's', 'lt', 'cb',
+  'ttl')
 if not m[12] then return { 'unknown', 'unknown' } end
 if m[1] ~= '0' and tonumber(m[1]) <= now then return { 'unknown', 'expired' } end
 if m[2] ~= user then return { 'forbidden', 'user' } end
@@ -58,7 +61,7 @@ if m[8] ~= '' then
   kick(m[8], sid, tonumber(m[7]), 'superseded')
 end
 redis.call('HSET', base .. 'm', 'g', generation, 'n', node, 'c', connection, 'st', 'a', 'x', 0, 'k', next_secret,
-  'k2', secret, 'kt', now + tonumber(grace))
+  'k2', secret, 'kt', now + math.max(tonumber(grace), tonumber(m[15])))
 redis.call('ZREM', partition .. 'x', sid)
 redis.call('SADD', partition .. 'n:' .. node, sid)
 redis.call('ZADD', partition .. 'all', 0, sid)

@@ -110,7 +110,8 @@ class Forwarder(Role):
             else:
                 self.complaints.recovered(("forward", queue))
                 next_look = now + min(self.interval, self.interval if result.wait is None else result.wait)
-                self._report(queue, result.moved, result.dropped, max(0.0, now - expected.get(queue, now)))
+                due = expected.get(queue)
+                self._report(queue, result.moved, result.dropped, None if due is None else max(0.0, now - due))
             if self._look_at[queue] < 0:
                 self._look_at[queue] = next_look
                 self._due[queue] = (
@@ -120,7 +121,7 @@ class Forwarder(Role):
     def _complain(self, queue: str, error: StoreError) -> None:
         self.complaints.error(("forward", queue), f"cannot forward the tasks of queue {queue}", error)
 
-    def _report(self, queue: str, moved: int, dropped: list[tuple[str, str]], late: float) -> None:
+    def _report(self, queue: str, moved: int, dropped: list[tuple[str, str]], late: float | None) -> None:
         for task_id, reason in dropped:
             self.complaints.say(
                 (queue, task_id), f"task {task_id} of queue {queue} cannot be forwarded and was removed: {reason}"

@@ -17,30 +17,86 @@ export class Gateway {
   }
 
   topics() {
-    return { gateway: 'gateway', sessions: `sessions${query({ after: this.after, user: this.user })}`, ...(this.id ? { session: `session${query({ id: this.id })}` } : {}) };
+    return {
+      gateway: 'gateway',
+      sessions: `sessions${query({ after: this.after, user: this.user })}`,
+      ...(this.id ? { session: `session${query({ id: this.id })}` } : {}),
+    };
   }
 
   render({ gateway, sessions, session }, errors) {
     if (errors.gateway) return [head('Gateway'), failure(errors.gateway)];
     if (!gateway) return [head('Gateway'), loading()];
     if (!gateway.nodes.length && !gateway.sessions) {
-      return [head('Gateway'), h('div', { class: 'card' }, empty('No gateway is running', 'A gateway brings requests of browsers and apps to your tasks, and messages back to them, in order. Start one:', 'veredus gateway module:app'))];
+      return [
+        head('Gateway'),
+        h(
+          'div',
+          { class: 'card' },
+          empty(
+            'No gateway is running',
+            'A gateway brings requests of browsers and apps to your tasks, and messages back to them, in order. Start one:',
+            'veredus gateway module:app',
+          ),
+        ),
+      ];
     }
-    return [head('Gateway', { note: `${plural(gateway.nodes.length, 'node')}, ${plural(gateway.sessions, 'session')}` }),
-      this.#nodes(gateway.nodes), this.id && this.#session(session, errors.session), this.#sessions(sessions, errors.sessions)];
+    return [
+      head('Gateway', { note: `${plural(gateway.nodes.length, 'node')}, ${plural(gateway.sessions, 'session')}` }),
+      this.#nodes(gateway.nodes),
+      this.id && this.#session(session, errors.session),
+      this.#sessions(sessions, errors.sessions),
+    ];
   }
 
   #nodes(rows) {
-    return card('Nodes', rows.length ? table({ label: 'Nodes', rows, key: (row) => row.node, columns: [
-      { title: 'Node', cell: (row) => h('span', { class: 'strong' }, row.node) },
-      { title: 'State', cell: (row) => h('span', { class: `badge ${!row.alive ? 'is-archived' : row.draining ? 'is-retry' : 'is-completed'}` }, !row.alive ? 'gone' : row.draining ? 'draining' : 'alive') },
-      { title: 'Listens', wide: true, cell: (row) => h('span', { class: 'mono' }, [row.ws && `ws ${row.ws}`, row.quic && `quic ${row.quic}`, row.http && `http ${row.http}`].filter(Boolean).join('  ') || '–') },
-      { title: 'Connections', number: true, cell: (row) => number(row.connections) },
-      { title: 'Sessions', number: true, cell: (row) => number(row.sessions) },
-      { title: 'Requests/s', number: true, cell: (row) => row.requests_per_second ?? 0 },
-      { title: 'Open', number: true, cell: (row) => number(row.open_requests) },
-      { title: 'Heartbeat', number: true, cell: (row) => (row.age > 1e6 ? 'left' : `${duration(row.age)} ago`) },
-    ] }) : empty('No node is running', 'Sessions wait for their clients to come back, until they expire.', 'veredus gateway module:app'));
+    return card(
+      'Nodes',
+      rows.length
+        ? table({
+            label: 'Nodes',
+            rows,
+            key: (row) => row.node,
+            columns: [
+              { title: 'Node', cell: (row) => h('span', { class: 'strong' }, row.node) },
+              {
+                title: 'State',
+                cell: (row) =>
+                  h(
+                    'span',
+                    { class: `badge ${!row.alive ? 'is-archived' : row.draining ? 'is-retry' : 'is-completed'}` },
+                    !row.alive ? 'gone' : row.draining ? 'draining' : 'alive',
+                  ),
+              },
+              {
+                title: 'Listens',
+                wide: true,
+                cell: (row) =>
+                  h(
+                    'span',
+                    { class: 'mono' },
+                    [row.ws && `ws ${row.ws}`, row.quic && `quic ${row.quic}`, row.http && `http ${row.http}`]
+                      .filter(Boolean)
+                      .join('  ') || '–',
+                  ),
+              },
+              { title: 'Connections', number: true, cell: (row) => number(row.connections) },
+              { title: 'Sessions', number: true, cell: (row) => number(row.sessions) },
+              { title: 'Requests/s', number: true, cell: (row) => row.requests_per_second ?? 0 },
+              { title: 'Open', number: true, cell: (row) => number(row.open_requests) },
+              {
+                title: 'Heartbeat',
+                number: true,
+                cell: (row) => (row.age > 1e6 ? 'left' : `${duration(row.age)} ago`),
+              },
+            ],
+          })
+        : empty(
+            'No node is running',
+            'Sessions wait for their clients to come back, until they expire.',
+            'veredus gateway module:app',
+          ),
+    );
   }
 
   #sessions(sessions, error) {
@@ -48,43 +104,108 @@ export class Gateway {
       event.preventDefault();
       this.app.go(`#/gateway${query({ user: event.target.elements.user.value.trim() })}`);
     };
-    const form = h('form', { class: 'filters', role: 'search', 'aria-label': 'Find sessions', onsubmit: find },
-      h('div', { class: 'filter' }, h('label', { for: 'session-user' }, 'User'), h('input', { id: 'session-user', name: 'user', value: this.user, autocomplete: 'off' })),
-      h('button', { type: 'submit', class: 'button' }, icon('search'), h('span', {}, 'Find')), this.user && h('a', { class: 'button', href: '#/gateway' }, 'Clear'));
+    const form = h(
+      'form',
+      { class: 'filters', role: 'search', 'aria-label': 'Find sessions', onsubmit: find },
+      h(
+        'div',
+        { class: 'filter' },
+        h('label', { for: 'session-user' }, 'User'),
+        h('input', { id: 'session-user', name: 'user', value: this.user, autocomplete: 'off' }),
+      ),
+      h('button', { type: 'submit', class: 'button' }, icon('search'), h('span', {}, 'Find')),
+      this.user && h('a', { class: 'button', href: '#/gateway' }, 'Clear'),
+    );
     if (error) return card('Sessions', form, failure(error));
     if (!sessions) return card('Sessions', form, loading());
     const open = (row) => `#/gateway${query({ user: this.user, after: this.after, session: row.session_id })}`;
-    return card('Sessions', form, sessions.sessions.length ? table({ label: 'Sessions', rows: sessions.sessions, key: (row) => row.session_id, open, columns: [
-      { title: 'Session', cell: (row) => h('a', { class: 'mono id', href: open(row) }, row.session_id) },
-      { title: 'User', cell: (row) => row.user || h('span', { class: 'dim' }, 'anonymous') },
-      { title: 'State', cell: (row) => h('span', { class: `badge ${row.state === 'attached' ? 'is-completed' : 'is-paused'}` }, row.state) },
-      { title: 'Node', cell: (row) => row.node || '–' },
-      { title: 'Outbox', number: true, cell: (row) => number(row.pending_count) },
-      { title: 'Size', number: true, cell: (row) => bytes(row.bytes) },
-      { title: 'Open requests', number: true, cell: (row) => number(row.open_requests) },
-      { title: 'Begun', number: true, cell: (row) => when(row.created_at) },
-    ] }) : empty('No session here', this.user ? `The user ${this.user} has none.` : 'Clients that connect appear here.'),
-    (sessions.after || this.after) && h('nav', { class: 'pager', 'aria-label': 'Pages of the list' }, this.after && h('a', { class: 'button', href: '#/gateway' }, 'First'),
-      sessions.after && h('a', { class: 'button', href: `#/gateway${query({ after: sessions.after })}` }, 'Next')));
+    return card(
+      'Sessions',
+      form,
+      sessions.sessions.length
+        ? table({
+            label: 'Sessions',
+            rows: sessions.sessions,
+            key: (row) => row.session_id,
+            open,
+            columns: [
+              { title: 'Session', cell: (row) => h('a', { class: 'mono id', href: open(row) }, row.session_id) },
+              { title: 'User', cell: (row) => row.user || h('span', { class: 'dim' }, 'anonymous') },
+              {
+                title: 'State',
+                cell: (row) =>
+                  h('span', { class: `badge ${row.state === 'attached' ? 'is-completed' : 'is-paused'}` }, row.state),
+              },
+              { title: 'Node', cell: (row) => row.node || '–' },
+              { title: 'Outbox', number: true, cell: (row) => number(row.pending_count) },
+              { title: 'Size', number: true, cell: (row) => bytes(row.bytes) },
+              { title: 'Open requests', number: true, cell: (row) => number(row.open_requests) },
+              { title: 'Begun', number: true, cell: (row) => when(row.created_at) },
+            ],
+          })
+        : empty('No session here', this.user ? `The user ${this.user} has none.` : 'Clients that connect appear here.'),
+      (sessions.after || this.after) &&
+        h(
+          'nav',
+          { class: 'pager', 'aria-label': 'Pages of the list' },
+          this.after && h('a', { class: 'button', href: '#/gateway' }, 'First'),
+          sessions.after && h('a', { class: 'button', href: `#/gateway${query({ after: sessions.after })}` }, 'Next'),
+        ),
+    );
   }
 
   #session(session, error) {
     if (error) return card('Session', failure(error));
     if (!session) return card('Session', loading());
-    const end = !me.read_only && button('End session', { kind: 'small danger-quiet', icon: 'close', onclick: () => this.#end(session) });
-    return card(h('div', { class: 'split' }, h('h2', { class: 'mono' }, session.session_id), h('div', { class: 'actions' }, end, h('a', { class: 'button small', href: '#/gateway' }, 'Close'))),
-      facts([['User', session.user || 'anonymous'], ['State', session.state], ['Node', session.node], ['Epoch', session.epoch], ['Acknowledged', number(session.floor)], ['Newest', number(session.top)],
-        ['Waiting', plural(session.pending_count, 'message')], ['Size', bytes(session.bytes)], ['Open requests', number(session.open_requests)], ['Held', number(session.held)],
-        ['Groups', session.groups.join(', ')], session.expires_at && ['Expires', when(session.expires_at)]]),
-      session.outbox.length ? table({ label: 'Outbox', rows: session.outbox.slice().reverse(), key: (row) => row.seq, columns: [
-        { title: 'Number', number: true, cell: (row) => number(row.seq) }, { title: 'Written', cell: (row) => when(row.at) },
-        { title: 'Expires', cell: (row) => when(row.expires_at) }, { title: 'Size', number: true, cell: (row) => bytes(row.bytes) }] })
-        : h('p', { class: 'dim pad' }, 'The outbox is empty: the client has acknowledged everything.'));
+    const end =
+      !me.read_only &&
+      button('End session', { kind: 'small danger-quiet', icon: 'close', onclick: () => this.#end(session) });
+    return card(
+      h(
+        'div',
+        { class: 'split' },
+        h('h2', { class: 'mono' }, session.session_id),
+        h('div', { class: 'actions' }, end, h('a', { class: 'button small', href: '#/gateway' }, 'Close')),
+      ),
+      facts([
+        ['User', session.user || 'anonymous'],
+        ['State', session.state],
+        ['Node', session.node],
+        ['Epoch', session.epoch],
+        ['Acknowledged', number(session.floor)],
+        ['Newest', number(session.top)],
+        ['Waiting', plural(session.pending_count, 'message')],
+        ['Size', bytes(session.bytes)],
+        ['Open requests', number(session.open_requests)],
+        ['Held', number(session.held)],
+        ['Groups', session.groups.join(', ')],
+        session.expires_at && ['Expires', when(session.expires_at)],
+      ]),
+      session.outbox.length
+        ? table({
+            label: 'Outbox',
+            rows: session.outbox.slice().reverse(),
+            key: (row) => row.seq,
+            columns: [
+              { title: 'Number', number: true, cell: (row) => number(row.seq) },
+              { title: 'Written', cell: (row) => when(row.at) },
+              { title: 'Expires', cell: (row) => when(row.expires_at) },
+              { title: 'Size', number: true, cell: (row) => bytes(row.bytes) },
+            ],
+          })
+        : h('p', { class: 'dim pad' }, 'The outbox is empty: the client has acknowledged everything.'),
+    );
   }
 
   async #end(session) {
     const text = `Its client is told to go, and ${plural(session.pending_count, 'message')} that it has not acknowledged are deleted.`;
     if (!(await ask({ title: 'End this session?', text, confirm: 'End it', danger: true, keep: 'Keep' }))) return;
-    await post('session/close', { id: session.session_id }).then(() => { toast('Ended'); this.app.go('#/gateway'); }, (error) => toast(error.message, 'bad'));
+    await post('session/close', { id: session.session_id }).then(
+      () => {
+        toast('Ended');
+        this.app.go('#/gateway');
+      },
+      (error) => toast(error.message, 'bad'),
+    );
   }
 }

@@ -16,9 +16,34 @@ export function loginPage(entered, problem = '') {
       event.target.elements.token.select();
     }
   };
-  return h('main', { class: 'login', id: 'main' }, h('form', { class: 'card', onsubmit: submit },
-    h('h1', {}, 'Veredus'), h('p', { class: 'dim' }, 'The token stands in the address that the dashboard printed when it started, or was given to it:'),
-    command('veredus dash'),
-    h('div', { class: 'field' }, h('label', { for: 'token' }, 'Token'), h('input', { id: 'token', name: 'token', type: 'password', autocomplete: 'current-password', required: true, autofocus: true })),
-    warning, h('div', { class: 'buttons' }, h('button', { type: 'submit', class: 'button primary' }, 'Log in'))));
+  return h(
+    'main',
+    { class: 'login', id: 'main' },
+    h(
+      'form',
+      { class: 'card', onsubmit: submit },
+      h('h1', {}, 'Veredus'),
+      h(
+        'p',
+        { class: 'dim' },
+        'The token stands in the address that the dashboard printed when it started, or was given to it:',
+      ),
+      command('veredus dash'),
+      h(
+        'div',
+        { class: 'field' },
+        h('label', { for: 'token' }, 'Token'),
+        h('input', {
+          id: 'token',
+          name: 'token',
+          type: 'password',
+          autocomplete: 'current-password',
+          required: true,
+          autofocus: true,
+        }),
+      ),
+      warning,
+      h('div', { class: 'buttons' }, h('button', { type: 'submit', class: 'button primary' }, 'Log in')),
+    ),
+  );
 }

@@ -22,71 +22,193 @@ export class Overview {
     if (errors.overview) return [head('Overview'), failure(errors.overview)];
     if (!overview) return [head('Overview'), loading()];
     if (!overview.queues.length) return [head('Overview'), newcomer(overview)];
-    return [head('Overview', { note: me.server }), this.#stats(overview), this.#charts(overview, history), this.#queues(overview)];
+    return [
+      head('Overview', { note: me.server }),
+      this.#stats(overview),
+      this.#charts(overview, history),
+      this.#queues(overview),
+    ];
   }
 
   #stats({ aggregate, servers, recent, queues }) {
     const last = recent.at(-1) ?? [0, 0, 0];
     const slowest = queues.reduce((most, queue) => (queue.latency_ms > most.latency_ms ? queue : most));
     const failing = aggregate.processed ? (100 * aggregate.failed) / aggregate.processed : 0;
-    return h('div', { class: 'stats' },
-      stat('Waiting', aggregate.pending, { note: `${number(aggregate.scheduled + aggregate.aggregating)} planned, ${number(aggregate.retry)} to retry` }),
-      stat('Running', aggregate.active, { note: `${number(servers.busy)} of ${number(servers.concurrency)} hands in ${servers.processes === 1 ? '1 worker' : `${number(servers.processes)} workers`}`, href: '#/workers' }),
-      stat('Processed today', aggregate.processed, { note: `${rate(last[1])}/s now`, chart: sparkline(recent.map((one) => one[1]).slice(-60), { width: 48, height: 18 }) }),
-      stat('Failed today', aggregate.failed, { note: `${failing.toFixed(failing && failing < 10 ? 1 : 0)} % of all`, kind: aggregate.failed ? 'is-warn' : '', chart: sparkline(recent.map((one) => one[2]).slice(-60), { width: 48, height: 18, name: 'bad' }) }),
-      stat('Longest wait', slowest.latency_ms ? duration(slowest.latency_ms / 1000) : '0 s', { note: slowest.latency_ms ? `in ${slowest.queue}` : 'nothing waits' }),
-      stat('Archived', aggregate.archived, { note: aggregate.archived ? 'failed or set aside' : 'nothing set aside' }));
+    return h(
+      'div',
+      { class: 'stats' },
+      stat('Waiting', aggregate.pending, {
+        note: `${number(aggregate.scheduled + aggregate.aggregating)} planned, ${number(aggregate.retry)} to retry`,
+      }),
+      stat('Running', aggregate.active, {
+        note: `${number(servers.busy)} of ${number(servers.concurrency)} hands in ${servers.processes === 1 ? '1 worker' : `${number(servers.processes)} workers`}`,
+        href: '#/workers',
+      }),
+      stat('Processed today', aggregate.processed, {
+        note: `${rate(last[1])}/s now`,
+        chart: sparkline(recent.map((one) => one[1]).slice(-60), { width: 48, height: 18 }),
+      }),
+      stat('Failed today', aggregate.failed, {
+        note: `${failing.toFixed(failing && failing < 10 ? 1 : 0)} % of all`,
+        kind: aggregate.failed ? 'is-warn' : '',
+        chart: sparkline(recent.map((one) => one[2]).slice(-60), { width: 48, height: 18, name: 'bad' }),
+      }),
+      stat('Longest wait', slowest.latency_ms ? duration(slowest.latency_ms / 1000) : '0 s', {
+        note: slowest.latency_ms ? `in ${slowest.queue}` : 'nothing waits',
+      }),
+      stat('Archived', aggregate.archived, { note: aggregate.archived ? 'failed or set aside' : 'nothing set aside' }),
+    );
   }
 
   #charts({ recent }, history) {
     const width = this.app.chartWidth(2);
-    return h('div', { class: 'two' },
-      card(h('div', { class: 'split' }, h('h2', {}, 'Throughput'), legend(['done', 'tasks per second'], ['failed', 'failed'])), rateChart(recent, width)),
-      card(h('div', { class: 'split' }, h('h2', {}, 'History'), segmented('Days', [[7, '7 d'], [30, '30 d'], [90, '90 d']], this.days, (days) => {
-        this.days = days;
-        this.app.watch();
-      })), history ? dayBars(history.days, width) : loading()));
+    return h(
+      'div',
+      { class: 'two' },
+      card(
+        h(
+          'div',
+          { class: 'split' },
+          h('h2', {}, 'Throughput'),
+          legend(['done', 'tasks per second'], ['failed', 'failed']),
+        ),
+        rateChart(recent, width),
+      ),
+      card(
+        h(
+          'div',
+          { class: 'split' },
+          h('h2', {}, 'History'),
+          segmented(
+            'Days',
+            [
+              [7, '7 d'],
+              [30, '30 d'],
+              [90, '90 d'],
+            ],
+            this.days,
+            (days) => {
+              this.days = days;
+              this.app.watch();
+            },
+          ),
+        ),
+        history ? dayBars(history.days, width) : loading(),
+      ),
+    );
   }
 
   #queues({ queues }) {
-    return card(h('div', { class: 'split' }, h('h2', {}, 'Queues'), h('ul', { class: 'legend' }, STATES.map((state) => h('li', {}, h('i', { class: `dot bg-${state}` }), state)))),
+    return card(
+      h(
+        'div',
+        { class: 'split' },
+        h('h2', {}, 'Queues'),
+        h(
+          'ul',
+          { class: 'legend' },
+          STATES.map((state) => h('li', {}, h('i', { class: `dot bg-${state}` }), state)),
+        ),
+      ),
       table({
         label: 'Queues',
         rows: queues,
         key: (queue) => queue.queue,
         open: (queue) => `#/queues/${enc(queue.queue)}`,
         columns: [
-          { title: 'Queue', cell: (queue) => [h('a', { class: 'strong', href: `#/queues/${enc(queue.queue)}` }, queue.queue),
-            queue.paused && h('span', { class: 'badge is-paused' }, 'paused'), queue.closed && h('span', { class: 'badge is-paused' }, 'closed')] },
+          {
+            title: 'Queue',
+            cell: (queue) => [
+              h('a', { class: 'strong', href: `#/queues/${enc(queue.queue)}` }, queue.queue),
+              queue.paused && h('span', { class: 'badge is-paused' }, 'paused'),
+              queue.closed && h('span', { class: 'badge is-paused' }, 'closed'),
+            ],
+          },
           { title: 'States', wide: true, cell: (queue) => stateBar(queue) },
           { title: 'Tasks', number: true, cell: (queue) => compact(queue.size) },
-          ...['pending', 'active', 'retry', 'archived'].map((state) => ({ title: state[0].toUpperCase() + state.slice(1), number: true, cell: (queue) => count(queue, state) })),
-          { title: 'Wait', number: true, cell: (queue) => (queue.latency_ms ? duration(queue.latency_ms / 1000) : h('span', { class: 'dim' }, '0 s')) },
-          { title: 'Per second', number: true, cell: (queue) => h('span', { class: 'with-spark' }, sparkline(queue.recent.map((one) => one[1]).slice(-40), { width: 64, height: 18 }), rate(queue.recent.at(-1)?.[1] ?? 0)) },
+          ...['pending', 'active', 'retry', 'archived'].map((state) => ({
+            title: state[0].toUpperCase() + state.slice(1),
+            number: true,
+            cell: (queue) => count(queue, state),
+          })),
+          {
+            title: 'Wait',
+            number: true,
+            cell: (queue) =>
+              queue.latency_ms ? duration(queue.latency_ms / 1000) : h('span', { class: 'dim' }, '0 s'),
+          },
+          {
+            title: 'Per second',
+            number: true,
+            cell: (queue) =>
+              h(
+                'span',
+                { class: 'with-spark' },
+                sparkline(queue.recent.map((one) => one[1]).slice(-40), { width: 64, height: 18 }),
+                rate(queue.recent.at(-1)?.[1] ?? 0),
+              ),
+          },
           { title: 'Today', number: true, cell: (queue) => compact(queue.processed) },
-          { title: 'Failed', number: true, cell: (queue) => (queue.failed ? h('span', { class: 'text-retry' }, compact(queue.failed)) : h('span', { class: 'dim' }, '0')) },
-          { title: '', says: 'Pause', hidden: me.read_only, cell: (queue) => button('', { icon: queue.paused ? 'play' : 'pause', kind: 'quiet-button',
-            label: `${queue.paused ? 'Resume' : 'Pause'} ${queue.queue}`, onclick: () => pause(queue) }) },
+          {
+            title: 'Failed',
+            number: true,
+            cell: (queue) =>
+              queue.failed
+                ? h('span', { class: 'text-retry' }, compact(queue.failed))
+                : h('span', { class: 'dim' }, '0'),
+          },
+          {
+            title: '',
+            says: 'Pause',
+            hidden: me.read_only,
+            cell: (queue) =>
+              button('', {
+                icon: queue.paused ? 'play' : 'pause',
+                kind: 'quiet-button',
+                label: `${queue.paused ? 'Resume' : 'Pause'} ${queue.queue}`,
+                onclick: () => pause(queue),
+              }),
+          },
         ],
-      }));
+      }),
+    );
   }
 }
 
-const count = (queue, state) => (queue[state]
-  ? h('a', { class: `text-${state}`, href: `#/queues/${enc(queue.queue)}?state=${state}` }, compact(queue[state]))
-  : h('span', { class: 'dim' }, '0'));
+const count = (queue, state) =>
+  queue[state]
+    ? h('a', { class: `text-${state}`, href: `#/queues/${enc(queue.queue)}?state=${state}` }, compact(queue[state]))
+    : h('span', { class: 'dim' }, '0');
 
-export const legend = (...items) => h('ul', { class: 'legend' }, items.map(([name, text]) => h('li', {}, h('i', { class: `dot ${name}` }), text)));
+export const legend = (...items) =>
+  h(
+    'ul',
+    { class: 'legend' },
+    items.map(([name, text]) => h('li', {}, h('i', { class: `dot ${name}` }), text)),
+  );
 
 export async function pause(queue) {
   try {
     await post(`queue/${queue.paused ? 'resume' : 'pause'}`, { queue: queue.queue });
-    toast(queue.paused ? `${queue.queue} goes on` : `${queue.queue} is paused: workers finish what runs and take no more`);
+    toast(
+      queue.paused ? `${queue.queue} goes on` : `${queue.queue} is paused: workers finish what runs and take no more`,
+    );
   } catch (error) {
     toast(error.message, 'bad');
   }
 }
 
-const newcomer = ({ servers }) => h('div', { class: 'card' }, empty('No queue yet',
-  servers.processes ? 'Workers are running and wait for the first task. Send one:' : 'Queues appear here as soon as the first task is enqueued. Watch it work, or send a task by hand:',
-  'veredus demo', `veredus task enqueue -t hello -l '{"name": "world"}'`, 'veredus worker module:app'));
+const newcomer = ({ servers }) =>
+  h(
+    'div',
+    { class: 'card' },
+    empty(
+      'No queue yet',
+      servers.processes
+        ? 'Workers are running and wait for the first task. Send one:'
+        : 'Queues appear here as soon as the first task is enqueued. Watch it work, or send a task by hand:',
+      'veredus demo',
+      `veredus task enqueue -t hello -l '{"name": "world"}'`,
+      'veredus worker module:app',
+    ),
+  );

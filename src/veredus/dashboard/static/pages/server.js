@@ -24,30 +24,90 @@ export class Server {
     if (!server) return [head('Server'), loading()];
     const { info } = server;
     const name = info.valkey_version ? `Valkey ${info.valkey_version}` : `Redis ${info.redis_version}`;
-    return [head('Server', { note: server.address }),
-      h('div', { class: 'stats' },
-        stat('Server', name, { note: server.cluster ? 'cluster, one of its nodes' : info.redis_mode ?? '' }),
-        stat('Memory', bytes(Number(info.used_memory)), { note: Number(info.maxmemory) ? `of ${bytes(Number(info.maxmemory))}` : `peak ${bytes(Number(info.used_memory_peak))}` }),
-        stat('Clients', Number(info.connected_clients), { note: `${number(Number(info.blocked_clients ?? 0))} waiting for tasks` }),
-        stat('Commands', `${number(Number(info.instantaneous_ops_per_sec))}/s`, { note: `${number(Number(info.total_commands_processed))} in all` }),
-        stat('Up for', duration(Number(info.uptime_in_seconds)), { note: info.role ?? '' })),
+    return [
+      head('Server', { note: server.address }),
+      h(
+        'div',
+        { class: 'stats' },
+        stat('Server', name, { note: server.cluster ? 'cluster, one of its nodes' : (info.redis_mode ?? '') }),
+        stat('Memory', bytes(Number(info.used_memory)), {
+          note: Number(info.maxmemory)
+            ? `of ${bytes(Number(info.maxmemory))}`
+            : `peak ${bytes(Number(info.used_memory_peak))}`,
+        }),
+        stat('Clients', Number(info.connected_clients), {
+          note: `${number(Number(info.blocked_clients ?? 0))} waiting for tasks`,
+        }),
+        stat('Commands', `${number(Number(info.instantaneous_ops_per_sec))}/s`, {
+          note: `${number(Number(info.total_commands_processed))} in all`,
+        }),
+        stat('Up for', duration(Number(info.uptime_in_seconds)), { note: info.role ?? '' }),
+      ),
       card('Fitness', findings(server.findings)),
       this.#doctor(job, errors.job),
-      card(h('div', { class: 'split' }, h('h2', {}, 'INFO'), button(this.all ? 'Hide' : 'Show all', { kind: 'small', onclick: () => { this.all = !this.all; this.app.update(); } })),
-        this.all ? facts(Object.entries(info).map(([field, value]) => [field, h('span', { class: 'mono' }, value)])) : h('p', { class: 'dim pad' }, `${number(Object.keys(info).length)} facts that the server tells of itself.`))];
+      card(
+        h(
+          'div',
+          { class: 'split' },
+          h('h2', {}, 'INFO'),
+          button(this.all ? 'Hide' : 'Show all', {
+            kind: 'small',
+            onclick: () => {
+              this.all = !this.all;
+              this.app.update();
+            },
+          }),
+        ),
+        this.all
+          ? facts(Object.entries(info).map(([field, value]) => [field, h('span', { class: 'mono' }, value)]))
+          : h('p', { class: 'dim pad' }, `${number(Object.keys(info).length)} facts that the server tells of itself.`),
+      ),
+    ];
   }
 
   #doctor(job, error) {
     const running = job && ['running', 'stopping'].includes(job.status);
-    const examine = button(running ? 'Examining…' : 'Examine every queue', { icon: 'search', disabled: running, onclick: () => this.#examine() });
+    const examine = button(running ? 'Examining…' : 'Examine every queue', {
+      icon: 'search',
+      disabled: running,
+      onclick: () => this.#examine(),
+    });
     const found = job?.result?.findings ?? [];
     const broken = found.filter((one) => one.repairable);
-    const mend = !me.read_only && broken.length > 0 && button(`Mend all ${number(job.result.total)}`, { icon: 'mend', kind: 'primary', onclick: () => this.#mend(job.result.total) });
-    return card(h('div', { class: 'split' }, h('h2', {}, 'Doctor'), h('div', { class: 'actions' }, mend, examine)),
-      error && failure(error), job?.error && failure(job.error),
-      !this.job && h('p', { class: 'dim pad' }, 'Looks at every task of every queue, in small portions while the workers work, for what crashes, evictions or old clients may have left behind. Nothing is changed by looking.'),
-      job?.status === 'done' && (found.length ? findings(found, (one) => !me.read_only && one.repairable && button('Mend', { kind: 'small', label: `Mend: ${one.text}`, onclick: () => this.#mendOne(one) }))
-        : h('p', { class: 'finding is-ok' }, h('span', { class: 'badge is-completed' }, 'ok'), 'Every task is where it should be.')));
+    const mend =
+      !me.read_only &&
+      broken.length > 0 &&
+      button(`Mend all ${number(job.result.total)}`, {
+        icon: 'mend',
+        kind: 'primary',
+        onclick: () => this.#mend(job.result.total),
+      });
+    return card(
+      h('div', { class: 'split' }, h('h2', {}, 'Doctor'), h('div', { class: 'actions' }, mend, examine)),
+      error && failure(error),
+      job?.error && failure(job.error),
+      !this.job &&
+        h(
+          'p',
+          { class: 'dim pad' },
+          'Looks at every task of every queue, in small portions while the workers work, for what crashes, evictions or old clients may have left behind. Nothing is changed by looking.',
+        ),
+      job?.status === 'done' &&
+        (found.length
+          ? findings(
+              found,
+              (one) =>
+                !me.read_only &&
+                one.repairable &&
+                button('Mend', { kind: 'small', label: `Mend: ${one.text}`, onclick: () => this.#mendOne(one) }),
+            )
+          : h(
+              'p',
+              { class: 'finding is-ok' },
+              h('span', { class: 'badge is-completed' }, 'ok'),
+              'Every task is where it should be.',
+            )),
+    );
   }
 
   async #examine() {
@@ -60,19 +120,52 @@ export class Server {
   }
 
   async #mendOne(one) {
-    if (!(await ask({ title: 'Mend this?', text: `${one.text}. The repair: ${one.advice}. No payload is lost by it.`, confirm: 'Mend it', keep: 'Leave it' }))) return;
-    await post('doctor/repair', { job: this.job, number: one.number }).then((told) => toast(told.mended ? 'Mended' : 'There was nothing to mend any more'), (error) => toast(error.message, 'bad'));
+    if (
+      !(await ask({
+        title: 'Mend this?',
+        text: `${one.text}. The repair: ${one.advice}. No payload is lost by it.`,
+        confirm: 'Mend it',
+        keep: 'Leave it',
+      }))
+    )
+      return;
+    await post('doctor/repair', { job: this.job, number: one.number }).then(
+      (told) => toast(told.mended ? 'Mended' : 'There was nothing to mend any more'),
+      (error) => toast(error.message, 'bad'),
+    );
     this.#examine();
   }
 
   async #mend(total) {
-    if (!(await ask({ title: `Mend ${plural(total, 'finding')}?`, text: `All ${plural(total, 'finding')} will be mended, each after another look. No payload is lost by it.`, confirm: `Mend ${number(total)}`, keep: 'Leave them' }))) return;
-    await post('doctor/repair').then(() => toast('Mending…'), (error) => toast(error.message, 'bad'));
+    if (
+      !(await ask({
+        title: `Mend ${plural(total, 'finding')}?`,
+        text: `All ${plural(total, 'finding')} will be mended, each after another look. No payload is lost by it.`,
+        confirm: `Mend ${number(total)}`,
+        keep: 'Leave them',
+      }))
+    )
+      return;
+    await post('doctor/repair').then(
+      () => toast('Mending…'),
+      (error) => toast(error.message, 'bad'),
+    );
   }
 }
 
 function findings(rows, action) {
   const kind = { ok: 'completed', warn: 'retry', bad: 'archived' };
-  return h('ul', { class: 'findings' }, rows.map((row) => h('li', { class: `finding is-${row.level}` }, h('span', { class: `badge is-${kind[row.level]}` }, row.level),
-    h('div', {}, h('p', {}, row.text), row.advice && h('p', { class: 'dim' }, row.advice)), action?.(row))));
+  return h(
+    'ul',
+    { class: 'findings' },
+    rows.map((row) =>
+      h(
+        'li',
+        { class: `finding is-${row.level}` },
+        h('span', { class: `badge is-${kind[row.level]}` }, row.level),
+        h('div', {}, h('p', {}, row.text), row.advice && h('p', { class: 'dim' }, row.advice)),
+        action?.(row),
+      ),
+    ),
+  );
 }

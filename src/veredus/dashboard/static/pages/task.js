@@ -20,66 +20,171 @@ export class Task {
   }
 
   render({ task }, errors) {
-    const above = [h('a', { href: '#/' }, 'Overview'), ' / ', h('a', { href: `#/queues/${enc(this.queue)}${query({ state: (task ?? this.last)?.state })}` }, this.queue)];
+    const above = [
+      h('a', { href: '#/' }, 'Overview'),
+      ' / ',
+      h('a', { href: `#/queues/${enc(this.queue)}${query({ state: (task ?? this.last)?.state })}` }, this.queue),
+    ];
     if (errors.task) {
       const ended = errors.task.error === 'task_not_found' && this.last;
-      return [head(this.last?.type ?? this.id, { above }), ended
-        ? h('div', { class: 'card' }, empty('This task is gone', 'It was done (and had no retention to be kept), or somebody deleted or moved it while you looked at it.'), this.#details(this.last))
-        : failure(errors.task)];
+      return [
+        head(this.last?.type ?? this.id, { above }),
+        ended
+          ? h(
+              'div',
+              { class: 'card' },
+              empty(
+                'This task is gone',
+                'It was done (and had no retention to be kept), or somebody deleted or moved it while you looked at it.',
+              ),
+              this.#details(this.last),
+            )
+          : failure(errors.task),
+      ];
     }
     if (!task) return [head(this.id, { above }), loading()];
     this.last = task;
     const verbs = me.read_only ? [] : ALLOWED[task.state].filter((verb) => task.actions.includes(verb));
-    return [head(task.type, { above, badges: [badge(task.state), task.cancelling && h('span', { class: 'badge is-archived' }, `cancelling, then ${task.cancelling}`)],
-      note: h('span', { class: 'mono' }, task.id),
-      actions: verbs.map((verb) => button(ACTIONS[verb].name, { icon: ACTIONS[verb].icon, kind: ACTIONS[verb].danger ? 'danger-quiet' : '', onclick: () => this.#do(verb) })) }),
-    task.progress && task.state !== 'completed' && this.#progress(task.progress), this.#details(task)];
+    return [
+      head(task.type, {
+        above,
+        badges: [
+          badge(task.state),
+          task.cancelling && h('span', { class: 'badge is-archived' }, `cancelling, then ${task.cancelling}`),
+        ],
+        note: h('span', { class: 'mono' }, task.id),
+        actions: verbs.map((verb) =>
+          button(ACTIONS[verb].name, {
+            icon: ACTIONS[verb].icon,
+            kind: ACTIONS[verb].danger ? 'danger-quiet' : '',
+            onclick: () => this.#do(verb),
+          }),
+        ),
+      }),
+      task.progress && task.state !== 'completed' && this.#progress(task.progress),
+      this.#details(task),
+    ];
   }
 
   async #do(verb) {
     const { state } = this.last;
-    if ((await perform(verb, this.queue, [this.id], state, this.last)) && verb === 'delete') this.app.go(`#/queues/${enc(this.queue)}${query({ state })}`);
+    if ((await perform(verb, this.queue, [this.id], state, this.last)) && verb === 'delete')
+      this.app.go(`#/queues/${enc(this.queue)}${query({ state })}`);
   }
 
   #progress({ share, note, at }) {
     const percent = `${Math.round(share * 100)} %`;
-    return card(null, h('div', { class: 'split' }, h('strong', {}, `${percent}${note ? ` – ${note}` : ''}`), h('span', { class: 'dim' }, 'told ', when(at))), meter(share, `Progress: ${percent}`));
+    return card(
+      null,
+      h(
+        'div',
+        { class: 'split' },
+        h('strong', {}, `${percent}${note ? ` – ${note}` : ''}`),
+        h('span', { class: 'dim' }, 'told ', when(at)),
+      ),
+      meter(share, `Progress: ${percent}`),
+    );
   }
 
   #details(task) {
     const { lease } = task;
-    const turn = [['Order key', task.order_key], ['Held by order', task.order_hold ? 'yes' : ''], ['Limit key', task.limit_key], ['Waits for limit', task.limited_by],
-      ['Unique lock', task.unique_key], ['Group', task.group]].filter(([, value]) => value);
-    return h('div', { class: 'task-grid' },
-      h('div', {},
-        task.last_err && card(h('h2', { class: 'text-archived' }, 'Last error'), block(task.last_err, 'Last error'), facts([['Failed', when(task.last_failed_at)], ['At', clock(task.last_failed_at)]])),
+    const turn = [
+      ['Order key', task.order_key],
+      ['Held by order', task.order_hold ? 'yes' : ''],
+      ['Limit key', task.limit_key],
+      ['Waits for limit', task.limited_by],
+      ['Unique lock', task.unique_key],
+      ['Group', task.group],
+    ].filter(([, value]) => value);
+    return h(
+      'div',
+      { class: 'task-grid' },
+      h(
+        'div',
+        {},
+        task.last_err &&
+          card(
+            h('h2', { class: 'text-archived' }, 'Last error'),
+            block(task.last_err, 'Last error'),
+            facts([
+              ['Failed', when(task.last_failed_at)],
+              ['At', clock(task.last_failed_at)],
+            ]),
+          ),
         bytesCard('Payload', task.payload),
-        task.result && bytesCard('Result', task.result)),
-      h('div', {},
-        card('Life', facts([
-          ['State', badge(task.state)],
-          ['Attempts', `${task.retried} of ${task.max_retry} retries used`],
-          task.pending_since && ['Waiting since', when(task.pending_since)],
-          task.next_process_at && ['scheduled', 'retry'].includes(task.state) && ['Due', when(task.next_process_at)],
-          ['Timeout', task.timeout_s ? duration(task.timeout_s) : 'none'],
-          task.deadline && ['Deadline', when(task.deadline)],
-          task.expires_at && ['Dropped if not begun', when(task.expires_at)],
-          task.completed_at && ['Done', when(task.completed_at)],
-          task.kept_until && ['Kept until', when(task.kept_until)],
-          ['Retention', task.retention_s ? duration(task.retention_s) : 'none: deleted when done'],
-        ])),
-        task.state === 'active' && card('Lease', lease ? facts([
-          ['Held by', lease.ours ? h('span', { class: 'mono' }, lease.owner) : 'a worker that is not Veredus’s'],
-          ['Ends', lease.seconds_left > 0 ? `in ${duration(lease.seconds_left)}, unless it is renewed` : h('span', { class: 'text-archived' }, `${duration(lease.seconds_left)} ago: it will be recovered`)],
-        ]) : h('p', { class: 'text-archived' }, 'Nobody holds a lease on it: a worker will recover it, or the doctor can.')),
-        turn.length > 0 && card('Turn', facts(turn.map(([name, value]) => [name, h('span', { class: 'mono' }, value)]))),
-        card('Headers', task.headers ? facts(Object.entries(task.headers).map(([name, value]) => [name, h('span', { class: 'mono' }, value)])) : h('p', { class: 'dim' }, 'None.'))));
+        task.result && bytesCard('Result', task.result),
+      ),
+      h(
+        'div',
+        {},
+        card(
+          'Life',
+          facts([
+            ['State', badge(task.state)],
+            ['Attempts', `${task.retried} of ${task.max_retry} retries used`],
+            task.pending_since && ['Waiting since', when(task.pending_since)],
+            task.next_process_at && ['scheduled', 'retry'].includes(task.state) && ['Due', when(task.next_process_at)],
+            ['Timeout', task.timeout_s ? duration(task.timeout_s) : 'none'],
+            task.deadline && ['Deadline', when(task.deadline)],
+            task.expires_at && ['Dropped if not begun', when(task.expires_at)],
+            task.completed_at && ['Done', when(task.completed_at)],
+            task.kept_until && ['Kept until', when(task.kept_until)],
+            ['Retention', task.retention_s ? duration(task.retention_s) : 'none: deleted when done'],
+          ]),
+        ),
+        task.state === 'active' &&
+          card(
+            'Lease',
+            lease
+              ? facts([
+                  [
+                    'Held by',
+                    lease.ours ? h('span', { class: 'mono' }, lease.owner) : 'a worker that is not Veredus’s',
+                  ],
+                  [
+                    'Ends',
+                    lease.seconds_left > 0
+                      ? `in ${duration(lease.seconds_left)}, unless it is renewed`
+                      : h(
+                          'span',
+                          { class: 'text-archived' },
+                          `${duration(lease.seconds_left)} ago: it will be recovered`,
+                        ),
+                  ],
+                ])
+              : h(
+                  'p',
+                  { class: 'text-archived' },
+                  'Nobody holds a lease on it: a worker will recover it, or the doctor can.',
+                ),
+          ),
+        turn.length > 0 &&
+          card('Turn', facts(turn.map(([name, value]) => [name, h('span', { class: 'mono' }, value)]))),
+        card(
+          'Headers',
+          task.headers
+            ? facts(Object.entries(task.headers).map(([name, value]) => [name, h('span', { class: 'mono' }, value)]))
+            : h('p', { class: 'dim' }, 'None.'),
+        ),
+      ),
+    );
   }
 }
 
 function bytesCard(title, content) {
   if (!content) return card(title, h('p', { class: 'dim' }, 'None.'));
   const kind = content.utf8 === undefined ? 'bytes, as base64' : 'text';
-  return card(h('div', { class: 'split' }, h('h2', {}, title), h('span', { class: 'dim' }, `${bytes(content.size)}${content.utf8 === undefined ? `, ${kind}` : ''}${content.truncated ? ', only its beginning is shown' : ''}`)),
-    block(whole(content), title));
+  return card(
+    h(
+      'div',
+      { class: 'split' },
+      h('h2', {}, title),
+      h(
+        'span',
+        { class: 'dim' },
+        `${bytes(content.size)}${content.utf8 === undefined ? `, ${kind}` : ''}${content.truncated ? ', only its beginning is shown' : ''}`,
+      ),
+    ),
+    block(whole(content), title),
+  );
 }

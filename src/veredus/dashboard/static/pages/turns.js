@@ -17,67 +17,219 @@ export class Turns {
 
   topics() {
     const of = query({ queue: this.queue });
-    return { overview: 'overview', ...(this.queue ? { groups: `groups${of}`, lanes: `lanes${of}`, limits: `limits${of}` } : {}) };
+    return {
+      overview: 'overview',
+      ...(this.queue ? { groups: `groups${of}`, lanes: `lanes${of}`, limits: `limits${of}` } : {}),
+    };
   }
 
   render({ overview, groups, lanes, limits }, errors) {
     if (errors.overview) return [head(this.title), failure(errors.overview)];
     if (!overview) return [head(this.title), loading()];
     const names = overview.queues.map((queue) => queue.queue);
-    if (!names.length) return [head(this.title), h('div', { class: 'card' }, empty('No queue yet', 'Groups, order keys and limits belong to queues. Send a first task:', `veredus task enqueue -t hello -l '{}'`))];
+    if (!names.length)
+      return [
+        head(this.title),
+        h(
+          'div',
+          { class: 'card' },
+          empty(
+            'No queue yet',
+            'Groups, order keys and limits belong to queues. Send a first task:',
+            `veredus task enqueue -t hello -l '{}'`,
+          ),
+        ),
+      ];
     if (!this.queue) {
       this.queue = names[0];
       queueMicrotask(() => this.app.watch());
     }
-    const choose = h('div', { class: 'filter' }, h('label', { for: 'turn-queue' }, 'Queue'),
-      h('select', { id: 'turn-queue', value: this.queue, onchange: (event) => this.app.go(`#/turns${query({ queue: event.target.value })}`) },
-        names.map((name) => h('option', { value: name, selected: name === this.queue }, name))));
-    return [head(this.title, { note: 'Groups, order keys and limits of one queue', actions: choose }),
-      errors.limits ? failure(errors.limits) : [this.#limits(limits?.limits), this.#lanes(lanes?.lanes), this.#groups(groups)]];
+    const choose = h(
+      'div',
+      { class: 'filter' },
+      h('label', { for: 'turn-queue' }, 'Queue'),
+      h(
+        'select',
+        {
+          id: 'turn-queue',
+          value: this.queue,
+          onchange: (event) => this.app.go(`#/turns${query({ queue: event.target.value })}`),
+        },
+        names.map((name) => h('option', { value: name, selected: name === this.queue }, name)),
+      ),
+    );
+    return [
+      head(this.title, { note: 'Groups, order keys and limits of one queue', actions: choose }),
+      errors.limits
+        ? failure(errors.limits)
+        : [this.#limits(limits?.limits), this.#lanes(lanes?.lanes), this.#groups(groups)],
+    ];
   }
 
   #limits(rows) {
     if (!rows) return card('Limits', loading());
-    if (!rows.length) return card('Limits', empty('No limits', 'A worker declares them: at most so many at once, or so many in a time, over all workers.', `app.limit("${this.queue}", Limit(rate="100/s"))`));
-    return card('Limits', table({ label: 'Limits', rows, key: (row) => row.scope, columns: [
-      { title: 'Limit', cell: (row) => h('span', { class: 'strong' }, row.scope) },
-      { title: 'At once', wide: true, cell: (row) => (row.concurrency ? h('span', { class: 'with-meter' }, meter(row.running / row.concurrency, `${row.running} of ${row.concurrency} run`), h('span', { class: 'tabular' }, `${number(row.running)} / ${number(row.concurrency)}`)) : h('span', { class: 'tabular' }, `${number(row.running)} run`)) },
-      { title: 'Rate', number: true, cell: (row) => row.rate || '–' },
-      { title: 'Begun', number: true, cell: (row) => (row.rate ? number(row.begun) : '–') },
-      { title: 'Waiting', number: true, cell: (row) => (row.waiting ? h('span', { class: 'text-retry' }, number(row.waiting)) : '0') },
-      { title: '', hidden: me.read_only, cell: (row) => button('Remove', { kind: 'small danger-quiet', label: `Remove the limit ${row.scope}`, onclick: () => this.#remove(row) }) },
-    ] }));
+    if (!rows.length)
+      return card(
+        'Limits',
+        empty(
+          'No limits',
+          'A worker declares them: at most so many at once, or so many in a time, over all workers.',
+          `app.limit("${this.queue}", Limit(rate="100/s"))`,
+        ),
+      );
+    return card(
+      'Limits',
+      table({
+        label: 'Limits',
+        rows,
+        key: (row) => row.scope,
+        columns: [
+          { title: 'Limit', cell: (row) => h('span', { class: 'strong' }, row.scope) },
+          {
+            title: 'At once',
+            wide: true,
+            cell: (row) =>
+              row.concurrency
+                ? h(
+                    'span',
+                    { class: 'with-meter' },
+                    meter(row.running / row.concurrency, `${row.running} of ${row.concurrency} run`),
+                    h('span', { class: 'tabular' }, `${number(row.running)} / ${number(row.concurrency)}`),
+                  )
+                : h('span', { class: 'tabular' }, `${number(row.running)} run`),
+          },
+          { title: 'Rate', number: true, cell: (row) => row.rate || '–' },
+          { title: 'Begun', number: true, cell: (row) => (row.rate ? number(row.begun) : '–') },
+          {
+            title: 'Waiting',
+            number: true,
+            cell: (row) => (row.waiting ? h('span', { class: 'text-retry' }, number(row.waiting)) : '0'),
+          },
+          {
+            title: '',
+            hidden: me.read_only,
+            cell: (row) =>
+              button('Remove', {
+                kind: 'small danger-quiet',
+                label: `Remove the limit ${row.scope}`,
+                onclick: () => this.#remove(row),
+              }),
+          },
+        ],
+      }),
+    );
   }
 
   async #remove(row) {
-    if (!(await ask({ title: `Remove the limit “${row.scope}”?`, text: `${number(row.waiting)} waiting tasks go on at once. It comes back when a worker that declares it starts.`, confirm: 'Remove it', danger: true, keep: 'Keep' }))) return;
-    await post('limit/remove', { queue: this.queue, scope: row.scope }).then(() => toast('Removed'), (error) => toast(error.message, 'bad'));
+    if (
+      !(await ask({
+        title: `Remove the limit “${row.scope}”?`,
+        text: `${number(row.waiting)} waiting tasks go on at once. It comes back when a worker that declares it starts.`,
+        confirm: 'Remove it',
+        danger: true,
+        keep: 'Keep',
+      }))
+    )
+      return;
+    await post('limit/remove', { queue: this.queue, scope: row.scope }).then(
+      () => toast('Removed'),
+      (error) => toast(error.message, 'bad'),
+    );
   }
 
   #lanes(rows) {
     if (!rows) return card('Order keys', loading());
-    if (!rows.length) return card('Order keys', empty('No order keys', 'Tasks with the same order key run one after the other, in the order in which they were sent.', 'task.using(order_key="account-42").enqueue(...)'));
-    return card('Order keys', table({ label: 'Order keys', rows, key: (row) => row.order_key, columns: [
-      { title: 'Order key', cell: (row) => h('span', { class: 'strong' }, row.order_key) },
-      { title: 'Tasks', number: true, cell: (row) => number(row.size) },
-      { title: 'Whose turn', cell: (row) => (row.first ? h('a', { class: 'mono id', href: `#/queues/${enc(this.queue)}/tasks/${enc(row.first)}` }, row.first) : '–') },
-      { title: 'State', cell: (row) => (row.held ? h('span', { class: 'badge is-archived' }, 'holds it up') : row.state ? badge(row.state) : 'gone') },
-      { title: '', hidden: me.read_only, cell: (row) => row.held && button('Release', { kind: 'small', label: `Release ${row.order_key}`, onclick: () => this.#release(row) }) },
-    ] }));
+    if (!rows.length)
+      return card(
+        'Order keys',
+        empty(
+          'No order keys',
+          'Tasks with the same order key run one after the other, in the order in which they were sent.',
+          'task.using(order_key="account-42").enqueue(...)',
+        ),
+      );
+    return card(
+      'Order keys',
+      table({
+        label: 'Order keys',
+        rows,
+        key: (row) => row.order_key,
+        columns: [
+          { title: 'Order key', cell: (row) => h('span', { class: 'strong' }, row.order_key) },
+          { title: 'Tasks', number: true, cell: (row) => number(row.size) },
+          {
+            title: 'Whose turn',
+            cell: (row) =>
+              row.first
+                ? h('a', { class: 'mono id', href: `#/queues/${enc(this.queue)}/tasks/${enc(row.first)}` }, row.first)
+                : '–',
+          },
+          {
+            title: 'State',
+            cell: (row) =>
+              row.held
+                ? h('span', { class: 'badge is-archived' }, 'holds it up')
+                : row.state
+                  ? badge(row.state)
+                  : 'gone',
+          },
+          {
+            title: '',
+            hidden: me.read_only,
+            cell: (row) =>
+              row.held &&
+              button('Release', {
+                kind: 'small',
+                label: `Release ${row.order_key}`,
+                onclick: () => this.#release(row),
+              }),
+          },
+        ],
+      }),
+    );
   }
 
   async #release(row) {
-    if (!(await ask({ title: `Let “${row.order_key}” go on?`, text: `The archived task ${row.first} holds up ${number(row.size - 1)} others. They will run without it; it stays in the archive.`, confirm: 'Release', danger: true, keep: 'Keep waiting' }))) return;
-    await post('lane/release', { queue: this.queue, order_key: row.order_key }).then(() => toast('Released'), (error) => toast(error.message, 'bad'));
+    if (
+      !(await ask({
+        title: `Let “${row.order_key}” go on?`,
+        text: `The archived task ${row.first} holds up ${number(row.size - 1)} others. They will run without it; it stays in the archive.`,
+        confirm: 'Release',
+        danger: true,
+        keep: 'Keep waiting',
+      }))
+    )
+      return;
+    await post('lane/release', { queue: this.queue, order_key: row.order_key }).then(
+      () => toast('Released'),
+      (error) => toast(error.message, 'bad'),
+    );
   }
 
   #groups(groups) {
     if (!groups) return card('Groups', loading());
-    if (!groups.groups.length) return card('Groups', empty('No group is collecting', 'Tasks enqueued with group= wait until they become one.', 'task.using(group="digest").enqueue(...)'));
+    if (!groups.groups.length)
+      return card(
+        'Groups',
+        empty(
+          'No group is collecting',
+          'Tasks enqueued with group= wait until they become one.',
+          'task.using(group="digest").enqueue(...)',
+        ),
+      );
     const open = (row) => `#/queues/${enc(this.queue)}${query({ state: 'aggregating', group: row.group })}`;
-    return card(`Groups (${number(groups.total)})`, table({ label: 'Groups', rows: groups.groups, key: (row) => row.group, open, columns: [
-      { title: 'Group', cell: (row) => h('a', { class: 'strong', href: open(row) }, row.group) },
-      { title: 'Tasks', number: true, cell: (row) => number(row.size) },
-    ] }));
+    return card(
+      `Groups (${number(groups.total)})`,
+      table({
+        label: 'Groups',
+        rows: groups.groups,
+        key: (row) => row.group,
+        open,
+        columns: [
+          { title: 'Group', cell: (row) => h('a', { class: 'strong', href: open(row) }, row.group) },
+          { title: 'Tasks', number: true, cell: (row) => number(row.size) },
+        ],
+      }),
+    );
   }
 }

@@ -13,6 +13,7 @@ from veredus.contrib.django.backend import VeredusBackend
 from veredus.contrib.django.framework import tasks
 from veredus.errors import VeredusError
 from veredus.model.priority import parse_queues
+from veredus.telemetry.worker_metrics import metrics_for
 
 
 class Command(BaseCommand):  # type: ignore[misc]
@@ -24,6 +25,7 @@ class Command(BaseCommand):  # type: ignore[misc]
         parser.add_argument("--concurrency", type=int, help="handlers at once (100)")
         parser.add_argument("--threads", type=int, help="synchronous handlers at once (32)")
         parser.add_argument("--processes", type=int, help="worker processes (1)")
+        parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve /metrics, /healthz and /readyz")
         parser.add_argument("--burst", action="store_true", default=None, help="stop when the queues are empty")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -37,6 +39,8 @@ class Command(BaseCommand):  # type: ignore[misc]
         try:
             if options["queues"]:
                 settings["queues"] = parse_queues(options["queues"])
+            if options["metrics"]:
+                settings["companions"] = [metrics_for(options["metrics"], settings)]
             code = backend.worker(**settings).run()
         except VeredusError as exc:
             raise CommandError(str(exc)) from exc
