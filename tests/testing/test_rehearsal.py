@@ -230,19 +230,19 @@ async def test_what_was_sent_is_told(app: App) -> None:
             q.assert_enqueued(mail, delai=5)  # type: ignore[call-arg]
 
 
-async def test_on_a_given_server_that_must_be_empty(app: App, valkey_server: RealServer) -> None:
+async def test_on_a_given_server_that_must_be_empty(app: App, server: RealServer) -> None:
     @app.task
     async def work() -> None: ...
 
-    async with app.test(url=valkey_server.url) as q:
-        await work.enqueue()
-        assert valkey_server.client().dbsize() > 0
-        await q.drain()
-    assert valkey_server.client().dbsize() == 0
-    valkey_server.client().set("mine", 1)
+    async with app.test(url=server.url) as q:
+        await work.using(delay=60).enqueue()
+        assert server.client().dbsize() > 0
+        assert len(await q.advance(60)) == 1
+    assert server.client().dbsize() == 0
+    server.client().set("mine", 1)
     with pytest.raises(ConfigError, match="an empty database"):
-        await app.test(url=valkey_server.url).__aenter__()
-    assert valkey_server.client().get("mine") == b"1"
+        await app.test(url=server.url).__aenter__()
+    assert server.client().get("mine") == b"1"
 
 
 async def test_the_app_is_as_before_afterwards(valkey_server: RealServer) -> None:

@@ -133,8 +133,8 @@ class Sessions:
     ) -> Attached:
         """Resume a session on this connection. The secret is exchanged for the next one (the one presented stays good
         for the session's TTL, because the welcome may be lost), whatever connection had the session is told to let go,
-        everything up to the cursor is acknowledged. A cursor that does not fit the log begins a new epoch; what is in the log is then
-        delivered under it."""
+        everything up to the cursor is acknowledged. A cursor that does not fit the log begins a new epoch; what is in
+        the log is then delivered under it."""
         try:
             tag = keys.sid_tag(sid)
         except ConfigError:

@@ -27,7 +27,7 @@ class VeredusIntegration(Integration):
     """`sentry_sdk.init(dsn=..., integrations=[VeredusIntegration()])`: every app of this process is watched.
 
     Each failed attempt is an event; with `report_after_retries=True`, only that of the last one. Payloads are sent only
-    if `send_default_pii` allows it.
+    if `send_default_pii`, or `data_collection` for queues, allows it.
     """
 
     identifier = "veredus"
@@ -124,13 +124,19 @@ def _capture(exc: Exception) -> None:
     sentry_sdk.capture_event(event, hint=hint)
 
 
+def _may_show_payloads() -> bool:
+    """Sentry's newer setting where the user gave it, else the older one."""
+    given = sentry_sdk.get_client().options.get("data_collection") or {}
+    return bool(given.get("queues")) if given.get("provided_by_user") else should_send_default_pii()
+
+
 def _describing(job: Job) -> Callable[[Any, Any], Any]:
     def describe(event: Any, hint: Any) -> Any:
         event["transaction"] = job.type
         event.setdefault("tags", {}).update(
             veredus_task_id=job.id, veredus_queue=job.queue, veredus_task_retry=job.retried > 0
         )
-        payload = job.payload[:MAX_PAYLOAD].decode(errors="replace") if should_send_default_pii() else "[Filtered]"
+        payload = job.payload[:MAX_PAYLOAD].decode(errors="replace") if _may_show_payloads() else "[Filtered]"
         event.setdefault("extra", {})["veredus-task"] = {
             "type": job.type,
             "attempt": job.retried + 1,

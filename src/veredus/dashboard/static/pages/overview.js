@@ -3,7 +3,7 @@
 import { me, post } from '../api.js';
 import { STATES, dayBars, rateChart, sparkline, stateBar } from '../charts.js';
 import { h } from '../dom.js';
-import { compact, duration, enc, number, rate } from '../format.js';
+import { compact, duration, enc, number, plural, rate } from '../format.js';
 import { button, card, empty, failure, head, loading, segmented, stat, table, toast } from '../parts.js';
 
 export class Overview {
@@ -41,7 +41,7 @@ export class Overview {
         note: `${number(aggregate.scheduled + aggregate.aggregating)} planned, ${number(aggregate.retry)} to retry`,
       }),
       stat('Running', aggregate.active, {
-        note: `${number(servers.busy)} of ${number(servers.concurrency)} hands in ${servers.processes === 1 ? '1 worker' : `${number(servers.processes)} workers`}`,
+        note: `${number(servers.busy)} of ${number(servers.concurrency)} hands in ${plural(servers.processes, 'worker')}`,
         href: '#/workers',
       }),
       stat('Processed today', aggregate.processed, {

@@ -1,0 +1,295 @@
+// The tasks of one queue in one state: found, selected and changed.
+
+import { get, me } from '../api.js';
+import { ACTIONS, ALLOWED, forAll, perform, performAll } from '../actions.js';
+import { STATES } from '../charts.js';
+import { h, icon } from '../dom.js';
+import { compact, enc, number, plural, query } from '../format.js';
+import { button, card, empty, failure, loading, table } from '../parts.js';
+import { columns, nothing } from './listing.js';
+
+const SIZE = 50;
+const FILTERS = [
+  ['type', 'Type', 'email:*'],
+  ['payload', 'Payload contains', '"user_id": 42'],
+  ['error', 'Error contains', 'timeout'],
+];
+
+export class Tasks {
+  constructor(queue, given, app) {
+    this.app = app;
+    this.queue = queue;
+    this.page = Math.max(1, Number(given.page) || 1);
+    this.group = given.group ?? '';
+    this.filters = { type: given.type ?? '', payload: given.payload ?? '', error: given.error ?? '' };
+    this.picked = new Set();
+    this.found = null;
+    this.choose(STATES.includes(given.state) ? given.state : '');
+  }
+
+  choose(state) {
+    this.state = state;
+    if (state && this.#searching()) this.#search();
+  }
+
+  #searching() {
+    return Object.values(this.filters).some(Boolean);
+  }
+
+  topics() {
+    const { queue, state, group, page } = this;
+    if (state === 'aggregating' && !group) return { groups: `groups${query({ queue })}` };
+    if (!state || this.#searching()) return {};
+    return { tasks: `tasks${query({ queue, state, group, page, size: SIZE })}` };
+  }
+
+  address(change) {
+    const { state, group, filters } = this;
+    const page = this.page > 1 ? this.page : '';
+    return `#/queues/${enc(this.queue)}${query({ state, group, ...filters, page, ...change })}`;
+  }
+
+  render(queue, data, errors) {
+    if (this.state === 'aggregating' && !this.group) return this.#groups(data.groups);
+    const searching = this.#searching();
+    const error = searching ? this.found?.error : errors.tasks;
+    const rows = searching ? this.found?.tasks : data.tasks?.tasks;
+    const total = data.tasks?.total ?? queue[this.state];
+    for (const id of this.picked) if (rows && !rows.some((row) => row.id === id)) this.picked.delete(id);
+    return h(
+      'section',
+      { class: 'card', 'aria-label': `${this.state} tasks` },
+      this.#filters(),
+      this.#selection(rows ?? [], total),
+      this.#content(rows, error),
+      rows && (searching ? this.#more() : this.#pager(total)),
+    );
+  }
+
+  #content(rows, error) {
+    if (error) return failure(error);
+    if (!rows) return loading();
+    if (rows.length) return this.#table(rows);
+    return this.#searching() ? this.#nothing() : nothing(this.state, this.queue);
+  }
+
+  #groups(groups) {
+    if (!groups) return loading();
+    if (!groups.groups.length) return h('section', { class: 'card' }, nothing(this.state, this.queue));
+    return card(
+      `Groups (${number(groups.total)})`,
+      table({
+        label: 'Groups',
+        rows: groups.groups,
+        key: (row) => row.group,
+        open: (row) => this.address({ group: row.group }),
+        columns: [
+          {
+            title: 'Group',
+            cell: (row) => h('a', { class: 'strong', href: this.address({ group: row.group }) }, row.group),
+          },
+          { title: 'Tasks', number: true, cell: (row) => number(row.size) },
+        ],
+      }),
+    );
+  }
+
+  #filters() {
+    const submit = (event) => {
+      event.preventDefault();
+      const given = Object.fromEntries(
+        [...new FormData(event.target)].map(([name, value]) => [name, String(value).trim()]),
+      );
+      this.app.go(this.address({ ...given, page: '' }));
+    };
+    const form = h(
+      'form',
+      { class: 'filters', onsubmit: submit, role: 'search', 'aria-label': 'Find tasks' },
+      this.group &&
+        h(
+          'a',
+          { class: 'chip', href: this.address({ group: '' }), 'aria-label': `Leave the group ${this.group}` },
+          `group ${this.group}`,
+          icon('close'),
+        ),
+      FILTERS.map(([name, label, hint]) =>
+        h(
+          'div',
+          { class: 'filter' },
+          h('label', { for: `filter-${name}` }, label),
+          h('input', {
+            id: `filter-${name}`,
+            name,
+            value: this.filters[name],
+            placeholder: hint,
+            autocomplete: 'off',
+            spellcheck: 'false',
+          }),
+        ),
+      ),
+      h('button', { type: 'submit', class: 'button' }, icon('search'), h('span', {}, 'Find')),
+      this.#searching() &&
+        h('a', { class: 'button', href: this.address({ type: '', payload: '', error: '', page: '' }) }, 'Clear'),
+    );
+    // On a phone the tasks come first: the fields open when somebody wants them.
+    return h(
+      'details',
+      { class: 'filter-box', open: innerWidth > 760 || this.#searching() || this.group !== '' },
+      h('summary', {}, icon('search'), 'Find tasks'),
+      form,
+    );
+  }
+
+  async #search(more = false) {
+    const { queue, state, group } = this;
+    try {
+      const found = await get(
+        `tasks${query({ queue, state, group, size: SIZE, cursor: more ? this.found.cursor : '', ...this.filters })}`,
+      );
+      this.found = more
+        ? { ...found, tasks: [...this.found.tasks, ...found.tasks], scanned: this.found.scanned + found.scanned }
+        : found;
+    } catch (error) {
+      this.found = { error };
+    }
+    this.app.update();
+  }
+
+  #selection(rows, total) {
+    if (me.read_only || !rows.length) return null;
+    const ids = [...this.picked];
+    const searching = this.#searching();
+    const target = searching ? { filters: this.filters } : { total };
+    if (!ids.length) {
+      return h(
+        'div',
+        { class: 'selection' },
+        h('span', { class: 'dim' }, searching ? 'All that fit:' : `All ${compact(total)}:`),
+        forAll(this.state).map((verb) =>
+          button(`${this.#verbName(verb)} all${searching ? ' that fit' : ''}`, {
+            icon: ACTIONS[verb].icon,
+            kind: `small ${ACTIONS[verb].danger ? 'danger-quiet' : ''}`,
+            onclick: () => performAll(verb, this.queue, this.state, { group: this.group, ...target }),
+          }),
+        ),
+      );
+    }
+    return h(
+      'div',
+      { class: 'selection is-on', role: 'group', 'aria-label': 'Selected tasks' },
+      h('strong', {}, `${number(ids.length)} selected`),
+      ALLOWED[this.state]
+        .filter((verb) => !ACTIONS[verb].single || ids.length === 1)
+        .map((verb) =>
+          button(ACTIONS[verb].name, {
+            icon: ACTIONS[verb].icon,
+            kind: `small ${ACTIONS[verb].danger ? 'danger-quiet' : ''}`,
+            onclick: () => this.#do(verb, ids),
+          }),
+        ),
+      button('Clear', {
+        kind: 'small quiet-button',
+        onclick: () => {
+          this.picked.clear();
+          this.app.update();
+        },
+      }),
+    );
+  }
+
+  #verbName(verb) {
+    return verb === 'run' && ['archived', 'completed'].includes(this.state)
+      ? 'Requeue'
+      : verb === 'run'
+        ? 'Run'
+        : ACTIONS[verb].name;
+  }
+
+  async #do(verb, ids) {
+    if (await perform(verb, this.queue, ids, this.state)) {
+      this.picked.clear();
+      if (this.#searching()) await this.#search();
+      this.app.update();
+    }
+  }
+
+  #table(rows) {
+    const open = (row) => `#/queues/${enc(this.queue)}/tasks/${enc(row.id)}`;
+    const select = me.read_only
+      ? null
+      : {
+          has: (id) => this.picked.has(id),
+          toggle: (id) => {
+            this.picked.has(id) ? this.picked.delete(id) : this.picked.add(id);
+            this.app.update();
+          },
+          all: () => (this.picked.size === 0 ? false : this.picked.size === rows.length ? true : 'some'),
+          toggleAll: () => {
+            const all = this.picked.size === rows.length;
+            this.picked = new Set(all ? [] : rows.map((row) => row.id));
+            this.app.update();
+          },
+        };
+    return table({
+      label: `${this.state} tasks`,
+      rows,
+      key: (row) => row.id,
+      open,
+      select,
+      columns: columns(this.state, open),
+    });
+  }
+
+  #nothing() {
+    const { scanned, cursor } = this.found;
+    return empty('Nothing fits', `Looked at ${plural(scanned, `${this.state} task`)}${cursor ? ' so far' : ''}.`);
+  }
+
+  #more() {
+    return h(
+      'div',
+      { class: 'pager' },
+      h(
+        'span',
+        { class: 'dim' },
+        `${number(this.found.tasks.length)} found among ${number(this.found.scanned)} looked at`,
+      ),
+      this.found.cursor && button('Look further', { onclick: () => this.#search(true) }),
+    );
+  }
+
+  #pager(total) {
+    const pages = Math.max(1, Math.ceil(total / SIZE));
+    if (pages === 1 && this.page === 1) return null;
+    const to = (page, text, name) =>
+      page >= 1 && page <= pages && page !== this.page
+        ? h(
+            'a',
+            { class: 'button', href: this.address({ page: page > 1 ? page : '' }), 'aria-label': text },
+            icon(name),
+          )
+        : h('span', { class: 'button', 'aria-disabled': 'true' }, icon(name));
+    return h(
+      'nav',
+      { class: 'pager', 'aria-label': 'Pages of the list' },
+      to(this.page - 1, 'Page before', 'left'),
+      h('span', {}, `Page ${number(this.page)} of ${number(pages)}`),
+      to(this.page + 1, 'Next page', 'right'),
+      h('a', { class: 'button small', href: this.address({ page: pages }) }, 'Last'),
+    );
+  }
+
+  keys = {
+    '[': () => this.page > 1 && this.app.go(this.address({ page: this.page - 1 })),
+    ']': () => this.app.go(this.address({ page: this.page + 1 })),
+    x: (row) => {
+      if (!row || me.read_only) return;
+      this.picked.has(row) ? this.picked.delete(row) : this.picked.add(row);
+      this.app.update();
+    },
+    Escape: () => {
+      this.picked.clear();
+      this.app.update();
+    },
+  };
+}
