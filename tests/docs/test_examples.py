@@ -44,7 +44,9 @@ ELSEWHERE = {
 
 
 def environment(server: RealServer) -> dict[str, str]:
-    return os.environ | {"VEREDUS_REDIS_URL": server.url}
+    """That of a person: tests of Django in the same process name their own settings."""
+    kept = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    return kept | {"VEREDUS_REDIS_URL": server.url}
 
 
 @pytest.mark.parametrize("name", PRINTED)

@@ -23,15 +23,17 @@ class Role:
         self.complaints = complaints
         self.stopping = asyncio.Event()
 
-    async def step(self) -> None:
+    async def step(self) -> bool | None:
+        """False says that there was nothing to ask Redis for, so that it may be away all the same."""
         raise NotImplementedError
 
     async def run(self) -> None:
         while not self.stopping.is_set():
             outages = self.complaints.outages
             try:
-                await self.step()
-                if self.complaints.outages == outages:  # a step may meet an outage and go on with other queues
+                asked = await self.step()
+                # A step may meet an outage and go on with other queues, or have nothing to ask Redis for.
+                if asked is not False and self.complaints.outages == outages:
                     self.complaints.recovered(self.name)
             except StoreError as exc:
                 self.complaints.error(self.name, f"{self.name} failed", exc)

@@ -72,18 +72,19 @@ class Recoverer(Role):
         self._queues_read_at = -math.inf
         self._next_expiry = self.interval
 
-    async def step(self) -> None:
+    async def step(self) -> bool:
         """One sweep over all queues, also those that no live worker serves."""
         self._next_expiry = self.interval
         self._with_lanes.clear()
-        for queue, sweep in (await self._sweep(await self._all_queues())).items():
+        queues = await self._all_queues()
+        for queue, sweep in (await self._sweep(queues)).items():
             if isinstance(sweep, StoreError):
                 self.complaints.error(("recover", queue), f"cannot recover the tasks of queue {queue}", sweep)
             elif self.complaints.outages:
                 self.complaints.recovered(("recover", queue))
-
         if self._with_lanes:
             await self._tend(sorted(self._with_lanes))
+        return bool(queues)
 
     async def _tend(self, queues: Sequence[str]) -> None:
         """Let lanes go on whose first task a Go worker or tool has ended; so many at a time, the rest next time."""
