@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-JOBS ?= 2
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check browser crash chaos bench bench-peers docs docs-check lock clean
@@ -35,7 +35,8 @@ check: $(STAMP) ## ruff and mypy --strict
 	@$(BIN)/mypy
 
 browser: $(STAMP) ## the dashboard and the example's page in a headless Chromium; pictures in artifacts/ (needs a Chromium)
-	@VEREDUS_TEST_BROWSER=1 $(BIN)/python -m pytest tests/browser -q
+	@export VEREDUS_TEST_BROWSER=1; $(BIN)/python -m pytest tests/browser -q || \
+		{ [ $$? -eq 1 ] && $(BIN)/python -m pytest tests/browser -q --last-failed --lfnf=none; }
 
 crash: $(STAMP) ## the crash tests at full size: storms of kill -9, stopped servers, failovers, default leases
 	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/crash tests/cluster -q -s

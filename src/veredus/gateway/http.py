@@ -245,7 +245,7 @@ def _health(problems: list[str]) -> JSONResponse:
 
 def _bind(place: Endpoint) -> socket.socket:
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio would leave Nagle on
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind(tuple(place))
