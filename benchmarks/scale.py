@@ -42,17 +42,17 @@ async def memory_per_task(server: BenchServer, count: int = 20_000) -> tuple[flo
     """Bytes of Redis memory per pending task: ours, and the same task written as Go writes it."""
     await fill(server, 1_000)  # scripts and buffers are not the tasks'
     server.flush()
-    before = server.client.info("memory")["used_memory"]
+    before = server.client.info("memory")["used_memory_dataset"]
     await fill(server, count)
-    ours = (server.client.info("memory")["used_memory"] - before) / count
+    ours = (server.client.info("memory")["used_memory_dataset"] - before) / count
     rows = [(key, server.client.hgetall(key)) for key in server.client.scan_iter("asynq:{bench}:t:*", count=1000)]
     server.flush()
-    before = server.client.info("memory")["used_memory"]
+    before = server.client.info("memory")["used_memory_dataset"]
     for first in range(0, len(rows), 1000):
         pipe = server.client.pipeline(transaction=False)
         for key, fields in rows[first : first + 1000]:
             pipe.hset(key, mapping={name: fields[name] for name in (b"msg", b"state", b"pending_since")})
             pipe.lpush("asynq:{bench}:pending", key.rpartition(b":")[2])
         pipe.execute()
-    go = (server.client.info("memory")["used_memory"] - before) / count
+    go = (server.client.info("memory")["used_memory_dataset"] - before) / count
     return ours, go

@@ -72,6 +72,8 @@ class Entry(NamedTuple):
     @property
     def desk(self) -> tuple[State, bool]:
         """Entries with the same go in together: with an order key or a limit key it is another script."""
+        if not (self.due or self.group or self.order_key or self.limit_key):
+            return _PLAIN
         return self.state, bool(self.order_key or self.limit_key)
 
     @property
@@ -80,6 +82,9 @@ class Entry(NamedTuple):
         if self.due:
             return State.SCHEDULED
         return State.AGGREGATING if self.group else State.PENDING
+
+
+_PLAIN = (State.PENDING, False)
 
 
 def entry_size(entry: Entry) -> int:
@@ -110,7 +115,8 @@ class Intake:
         unsure = False
         while True:
             try:
-                await self.register(queue)
+                if not self._is_registered(queue):
+                    await self.register(queue)
                 codes = await self._write(queue, entries, unsure)
             except (ConnectionLost, NotReady) as exc:
                 if time.monotonic() + pause > give_up:
@@ -189,8 +195,11 @@ class Intake:
 
     async def register(self, *queues: str) -> None:
         """Make queues known to all tools; once a minute is enough."""
-        now = time.monotonic()
-        new = [queue for queue in queues if self._registered.get(queue, -REGISTER_AGAIN) + REGISTER_AGAIN < now]
+        new = [queue for queue in queues if not self._is_registered(queue)]
         if new:
+            now = time.monotonic()
             await self._redis.command("SADD", keys.QUEUES, *new, key=keys.QUEUES)
             self._registered.update(dict.fromkeys(new, now))
+
+    def _is_registered(self, queue: str) -> bool:
+        return self._registered.get(queue, -REGISTER_AGAIN) + REGISTER_AGAIN >= time.monotonic()

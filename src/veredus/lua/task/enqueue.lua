@@ -7,19 +7,33 @@
 local pending = KEYS[1]
 local task_prefix, count, width = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now, now_up, nanoseconds = clock(ARGV[4 + count * width])
-expect(pending, 'list')
-if is_closed(task_prefix) then return { -4 } end
-local ids, keys = {}, {}
+local ids, keys, seen, twins = {}, {}, {}, false
 for i = 1, count do
   local at = 4 + (i - 1) * width
-  ids[i] = ARGV[at]
-  keys[i] = task_prefix .. ARGV[at]
+  local id = ARGV[at]
+  ids[i], keys[i] = id, task_prefix .. id
+  twins, seen[id] = twins or seen[id], true
   if width > 2 then expect_ttl(ARGV[at + 2], ARGV[at + 3]) end
 end
 
--- One question for all: nearly always none of them is there.
+-- One question for all: nearly always none of the tasks is there, and the queue is not closed.
+keys[count + 1] = closed_mark(task_prefix)
 local is_any_there = any_exists(keys)
-local codes, stored, seen = {}, {}, {}
+if is_any_there and is_closed(task_prefix) then return { -4 } end
+
+local codes = {}
+if width == 2 and not twins and not is_any_there then
+  in_chunks('LPUSH', pending, ids) -- first, because only this can be refused
+  for i = 1, count do
+    redis.call('HSET', keys[i], 'msg', ARGV[3 + 2 * i], 'state', 'pending', 'pending_since', nanoseconds)
+    codes[i] = 1
+  end
+  return codes
+end
+
+expect(pending, 'list')
+local stored = {}
+seen = {}
 for i = 1, count do
   local id, key, at = ids[i], keys[i], 4 + (i - 1) * width
   local lock, ttl, expires = '', '', ''
