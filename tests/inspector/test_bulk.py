@@ -59,8 +59,8 @@ async def _many(q: Bench, state: str, count: int, *, lock_every: int = 0) -> lis
 
 
 async def _no_stall(client: Any, prepare: Callable[[], Awaitable[Any]], act: Callable[[], Awaitable[Any]]) -> Any:
-    """What `act` gives; no call of it takes so long. On a busy machine the server itself may be held up in the midst of a
-    call: what comes from that does not come three times in a row, what comes from us does."""
+    """What `act` gives; no call of it takes so long. On a busy machine the server itself may be held up in the midst of
+    a call: what comes from that does not come three times in a row, what comes from us does."""
     await client.config_set("slowlog-log-slower-than", STALL_US)
     for _ in range(3):
         await client.flushall()
