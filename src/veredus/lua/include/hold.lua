@@ -1,9 +1,10 @@
 -- owns: whether this owner still has this task, whose lease ends when the lease set says. The owner alone is not enough:
 -- a Go worker that took the task over never clears our fields, but it does write the lease; so the lease must also be
 -- the one that we wrote. If so, it gives the fields read: [3] is the one asked for, or else who waits for the task;
--- [4] is the unique lock, [5] the order key, [6] the limits whose room the task takes up.
-local function owns(key, owner, lease_end, field)
-  local fields = redis.pcall('HMGET', key, 'owner', 'until', field or 'waited', 'unique_key', 'order_key', 'slots')
+-- [4] is the unique lock, [5] the order key, [6] the limits whose room the task takes up; without them if `is_lean`.
+local function owns(key, owner, lease_end, field, is_lean)
+  local fields = is_lean and redis.pcall('HMGET', key, 'owner', 'until', field or 'waited')
+    or redis.pcall('HMGET', key, 'owner', 'until', field or 'waited', 'unique_key', 'order_key', 'slots')
   return lease_end and not fields.err and fields[1] == owner and fields[2] == lease_end and fields
 end
 

@@ -75,7 +75,7 @@ local function has_turn(order_key, id)
   heads[order_key] = first
   return first == id
 end
-local count, ids, keys, leases, locked, limited = 0, {}, {}, {}, {}, {}
+local count, ids, keys, leases, locked = 0, {}, {}, {}, {}
 for round = 1, 10 do
   if count >= wanted then break end
   local chunk = math.min(wanted - count, 1000)
@@ -84,8 +84,7 @@ for round = 1, 10 do
   for i = #tail, 1, -1 do
     local id = tail[i]
     local key = task_prefix .. id
-    local fields =
-      redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'cancel', 'unique_key', 'order_key', 'limited_by')
+    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'cancel', 'unique_key', 'order_key')
     local reason
     if fields.err then
       reason = 'wrongtype'
@@ -109,7 +108,6 @@ for round = 1, 10 do
       ids[count], keys[count] = id, key
       leases[2 * count - 1], leases[2 * count] = lease_end, id
       rows[2 * count - 1], rows[2 * count] = id, fields[1]
-      if fields[7] then limited[#limited + 1] = key end
       if fields[5] then locked[#locked + 1] = { fields[5], id } end
       if fields[4] then
         cancels[#cancels + 1] = id
@@ -130,9 +128,8 @@ if taken > 0 then
   local call = redis.call
   for i = 1, count do
     call('HSET', keys[i], 'state', 'active', 'owner', owner, 'until', lease_end)
-    call('HDEL', keys[i], 'pending_since')
+    call('HDEL', keys[i], 'pending_since', 'limited_by')
   end
-  for _, key in ipairs(limited) do redis.call('HDEL', key, 'limited_by') end
   for _, row in ipairs(locked) do keep_lock(row[1], row[2], lease_ms) end
   for _, row in ipairs(expired) do
     local left = redis.call('HMGET', row[2], 'unique_key', 'waited')

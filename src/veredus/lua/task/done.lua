@@ -9,13 +9,16 @@ local task_prefix, count, width, owner = ARGV[1], tonumber(ARGV[2]), tonumber(AR
 local now, _, nanoseconds = clock(ARGV[5 + count * width])
 expect(active, 'list')
 
+-- Most queues have neither lanes nor limits: then there is less to read of each task.
+local queue_prefix = string.sub(task_prefix, 1, -3)
+local is_lean = redis.call('EXISTS', queue_prefix .. 'lanes', queue_prefix .. 'limits', queue_prefix .. 'limited') == 0
 local ends = lease_ends(lease, 5, width, count)
-local lost, ids, keys, seen, waited, bound = {}, {}, {}, {}, {}, {}
+local count_held, lost, ids, keys, seen, waited, bound = 0, {}, {}, {}, {}, {}, {}
 for i = 1, count do
   local at = 5 + (i - 1) * width
   local id = ARGV[at]
   local key = task_prefix .. id
-  local held = not seen[id] and owns(key, width == 1 and owner or ARGV[at + 1], ends[i])
+  local held = not seen[id] and owns(key, width == 1 and owner or ARGV[at + 1], ends[i], nil, is_lean)
   if held then
     seen[id] = true
     if width > 1 then release(ARGV[at + 2], id) end
@@ -24,8 +27,8 @@ for i = 1, count do
       waited[#waited + 1] = { held[3], verb, key }
     end
     if held[5] or held[6] then bound[#bound + 1] = { id, held[5], held[6] } end
-    ids[#ids + 1] = id
-    keys[#keys + 1] = key
+    count_held = count_held + 1
+    ids[count_held], keys[count_held] = id, key
   else
     lost[#lost + 1] = i
   end
@@ -34,10 +37,9 @@ leave_active(active, ids)
 in_chunks('ZREM', lease, ids)
 delete_all(keys)
 for _, row in ipairs(bound) do
-  local queue_prefix = string.sub(task_prefix, 1, -3)
   if row[2] then leave_lane(queue_prefix, row[2], row[1], nanoseconds) end
   if row[3] then free_slots(queue_prefix, row[3], row[1], now, nanoseconds) end
 end
 for _, row in ipairs(waited) do tell(row[1], row[2], row[3]) end
-tally(now, processed, #ids, nil, 0)
+tally(now, processed, count_held, nil, 0)
 return lost
