@@ -22,7 +22,7 @@ from veredus.store.tasks import CHUNK
 
 FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
 MANY = 1_000_000 if FULL else 20_000
-STALL_US = 50_000 if FULL else 200_000
+STALL_US = 50_000
 
 
 def _ids(count: int) -> list[str]:
