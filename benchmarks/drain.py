@@ -39,4 +39,4 @@ async def _reach(server: BenchServer, wanted: int) -> tuple[float, int]:
         done = int(server.client.get(PROCESSED) or 0)
         if done >= wanted:
             return time.perf_counter(), done
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.01)

@@ -92,7 +92,7 @@ def test_a_recoverer_killed_with_its_claim_is_recovered_itself(fleet: Fleet) -> 
     doomed = fleet.start(queues="elsewhere", fault="claim", claim_ms=claim_ms)
     first.kill()
     assert doomed.wait_exit(RECOVERY + 15) == -9
-    owners = {fleet.field(task_id, "owner") for task_id in ids}
+    owners = {fleet.field(task_id, "held") for task_id in ids}
     assert len(owners) == 1, owners
     assert ":recoverer:" in owners.pop()
     assert {fleet.field(task_id, "state") for task_id in ids} == {"active"}

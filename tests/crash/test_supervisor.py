@@ -57,7 +57,7 @@ def test_a_child_that_keeps_dying_holds_up_nobody(fleet: Fleet) -> None:
         fleet.wait(lambda ends=ends: supervisor.log.count("ended with signal") == ends, 10, "the notice of its end")
     killed_at = time.monotonic()
     os.kill(holder, signal.SIGKILL)
-    took = fleet.wait(lambda: fleet.field(task_id, "owner") == "", 10, "its task to be given back")
+    took = fleet.wait(lambda: fleet.field(task_id, "held") == "", 10, "its task to be given back")
     say(f"given back {took:.2f} s after the kill, while another child waits for its replacement")
     assert took < 1
     fleet.wait(lambda: len(fleet.starts(task_id)) == 2, 15, "the second run")

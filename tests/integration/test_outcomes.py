@@ -108,7 +108,7 @@ async def test_an_outcome_has_its_state_its_counters_and_its_text(
     assert await look.active() == []
     assert await look.scores("lease") == {}
     fields = await look.fields(handle.id)
-    assert not {"owner", "until", "pending_since"} & fields.keys()
+    assert not {"held", "pending_since"} & fields.keys()
 
 
 async def test_a_cancel_command_ends_the_attempt_and_it_is_retried(app: App, look: Look) -> None:

@@ -83,11 +83,10 @@ def batch_memory(found: Picture, golden: Any) -> None:
         found |= {(key, "type"): "string", (key, "ttl"): "10 min", (key, "value"): "a number"}
 
 
-@rule("owner-fields")
-def owner_fields(found: Picture, golden: Any) -> None:
+@rule("held-field")
+def held_field(found: Picture, golden: Any) -> None:
     for key in _tasks(found, "state", "active"):
-        found[(key, "field", "owner")] = "a batch of a worker"
-        found[(key, "field", "until")] = "the end of the lease"
+        found[(key, "field", "held")] = "a batch of a worker, and the end of the lease"
 
 
 @rule("lease-length")

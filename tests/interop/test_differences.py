@@ -152,10 +152,10 @@ async def test_batch_memory(url: str, redis_client: Any) -> None:
     await needed("batch-memory", "completed", url, redis_client)
 
 
-async def test_owner_fields(url: str, redis_client: Any) -> None:
+async def test_held_field(url: str, redis_client: Any) -> None:
     goal, replay = asyncio.Event(), Replay("active-first", url, redis_client)
     try:
-        check_needed("owner-fields", "active-first", picture(await replay.play_active_first(goal), replay.run))
+        check_needed("held-field", "active-first", picture(await replay.play_active_first(goal), replay.run))
     finally:
         goal.set()
         await replay.close()

@@ -303,7 +303,7 @@ async def test_go_recovers_what_our_killed_worker_held(url: str, redis_client: A
     assert message["error_msg"] == LEASE_EXPIRED
     assert message["retried"] == 1
     fields = await redis_client.hgetall(_key(f"t:{handle.id}"))
-    assert set(fields) == {b"msg", b"state", b"owner", b"until"}  # ours stay, and mean nothing under Go's lease
+    assert set(fields) == {b"msg", b"state", b"held"}  # ours stays, and means nothing under Go's lease
     peer.skew += 90
     assert await peer.recover() == [handle.id]  # Go's worker died as well: no retry is left
     assert await _state(redis_client, handle.id) == b"archived"

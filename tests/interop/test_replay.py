@@ -69,7 +69,9 @@ async def test_a_killed_worker_and_the_recovery_look_like_asynqs(url: str, redis
     task_id = replay.run.sent[0].id
     past = int(killed.captured) - 1
     await redis_client.zadd("asynq:{default}:lease", {task_id: past})
-    await redis_client.hset(f"asynq:{{default}}:t:{task_id}", "until", past)
+    task = f"asynq:{{default}}:t:{task_id}"
+    owner = (await redis_client.hget(task, "held")).rpartition(b":")[0]
+    await redis_client.hset(task, "held", b"%s:%d" % (owner, past))
     await redis_client.delete("asynq:servers", "asynq:workers", *await redis_client.keys("asynq:*:{*:*:*}"))
     replay.run.retry_delay = (0, 0)
     # It recovers every queue, but does not serve this one, so that the task stays where the recovery put it.

@@ -12,7 +12,7 @@ LOCK = "asynq:{q}:unique:t:1"
 
 
 def active_task(message: str, owner: str = "w:1") -> Key:
-    fields = {"msg": message, "state": "active", "owner": owner, "until": str(LEASE_END)}
+    fields = {"msg": message, "state": "active", "held": f"{owner}:{LEASE_END}"}
     return Key("hash", fields, "none")
 
 
@@ -112,7 +112,7 @@ async def test_an_id_that_is_pending_and_active_is_not_handed_out_again(q: Queue
     await q.client.lpush(q.key("pending"), "a")
     ids, reply = await q.dequeue(1, worker="x")
     assert (ids, reply[4]) == ([], [b"a", b"duplicate"])
-    assert await q.fields("a") == {"msg": "", "state": "active", "owner": "w:1", "until": str(LEASE_END)}
+    assert await q.fields("a") == {"msg": "", "state": "active", "held": f"w:1:{LEASE_END}"}
     assert await q.pending() == []
 
 
@@ -179,7 +179,7 @@ async def test_asked_again_it_hands_out_the_same_batch_with_a_new_lease(q: Queue
     changed = differences(before, await q.everything())
     assert set(changed) == {q.key("lease"), q.task("a"), q.task("b")}
     assert changed[q.key("lease")] == Key("zset", {"a": later, "b": later}, "none")
-    assert (await q.fields("a"))["until"] == later
+    assert (await q.fields("a"))["held"] == f"w:1:{later}"
     assert dict(zip(again[3][::2], again[3][1::2], strict=True)) == {b"a": b"", b"b": b""}
 
 
@@ -230,7 +230,7 @@ async def test_numbers_of_workers_are_their_own(q: Queue) -> None:
     await q.enqueue(*"ab")
     assert (await q.dequeue(1, worker="w", number=5))[0] == ["a"]
     assert (await q.dequeue(1, worker="x", number=1))[0] == ["b"]
-    assert (await q.fields("b"))["owner"] == "x:1"
+    assert (await q.fields("b"))["held"] == f"x:1:{LEASE_END}"
 
 
 async def test_a_repetition_of_a_paused_queue_still_gives_what_was_leased(q: Queue) -> None:

@@ -21,7 +21,7 @@ async def test_a_batch_is_deleted_and_counted(q: Queue) -> None:
     after = await q.everything()
     assert differences(before, after) == {
         q.key("active"): Key("list", ["b"], "none"),
-        q.key("lease"): Key("zset", {"b": after[q.task("b")].value["until"]}, "none"),
+        q.key("lease"): Key("zset", {"b": after[q.task("b")].value["held"].rpartition(":")[2]}, "none"),
         q.task("a"): None,
         q.task("c"): None,
         q.key("processed"): Key("string", "2", "none"),

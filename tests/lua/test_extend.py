@@ -16,8 +16,8 @@ async def test_a_batch_is_prolonged_each_by_its_own_time(q: Queue) -> None:
     assert await q.extend(("a", "w:1", 12_000), ("b", "w:1", 3_500), now=NOW + 4000) == []
     assert differences(before, await q.everything()) == {
         q.key("lease"): Key("zset", {"a": "4000000017", "b": "4000000008", "c": str(LEASE_END)}, "none"),
-        q.task("a"): Key("hash", {"msg": "", "state": "active", "owner": "w:1", "until": "4000000017"}, "none"),
-        q.task("b"): Key("hash", {"msg": "", "state": "active", "owner": "w:1", "until": "4000000008"}, "none"),
+        q.task("a"): Key("hash", {"msg": "", "state": "active", "held": "w:1:4000000017"}, "none"),
+        q.task("b"): Key("hash", {"msg": "", "state": "active", "held": "w:1:4000000008"}, "none"),
     }
 
 

@@ -21,7 +21,7 @@ async def test_an_expired_task_is_claimed_and_stays_active(q: Queue) -> None:
     await q.dequeue()
     before = await q.everything()
     assert await q.recover(now=EXPIRED) == (True, [("a", b"A", 1)], [])
-    claimed = {"msg": "A", "state": "active", "owner": "r:1", "until": str(CLAIM_END), "losses": "1"}
+    claimed = {"msg": "A", "state": "active", "held": f"r:1:{CLAIM_END}", "losses": "1"}
     assert differences(before, await q.everything()) == {
         q.key("lease"): Key("zset", {"a": str(CLAIM_END)}, "none"),
         q.task("a"): Key("hash", claimed, "none"),
@@ -39,7 +39,7 @@ async def test_a_lease_of_ours_needs_no_slack_and_gets_its_last_millisecond(q: Q
 async def test_a_foreign_lease_gets_thirty_seconds_of_slack(q: Queue) -> None:
     """Go's lease, with or without fields of ours from an earlier run of the task."""
     await q.activate("a", "b")
-    await q.client.hdel(q.task("a"), "owner", "until")
+    await q.client.hdel(q.task("a"), "held")
     await q.client.zadd(q.key("lease"), {"a": LEASE_END + 1, "b": LEASE_END + 1})
     before = await q.everything()
     over = (LEASE_END + 1) * 1000 + 30_000
@@ -175,8 +175,8 @@ async def test_of_a_dead_worker_the_leases_are_claimed_before_they_end(q: Queue)
     await q.client.zadd(q.key("lease"), {"b": LEASE_END + 30})
     swept, claimed, tidied = await q.recover(dead_worker="dead:", since=0, now=NOW + 1)
     assert (swept, sorted(row[0] for row in claimed), tidied) == (True, ["a", "c"], [])
-    assert (await q.fields("d"))["owner"] == "alive:1"
-    assert (await q.fields("b"))["owner"] == "dead:1"
+    assert (await q.fields("d"))["held"].startswith("alive:1:")
+    assert (await q.fields("b"))["held"].startswith("dead:1:")
 
 
 async def test_active_without_a_lease_is_adopted_and_claimed_after_the_slack(q: Queue) -> None:

@@ -19,7 +19,7 @@ async def test_a_batch_is_next_to_run_in_the_order_given(q: Queue) -> None:
     given_back = Key("hash", {"msg": "", "state": "pending", "pending_since": f"{NOW + 700}000000"}, "none")
     assert differences(before, after) == {
         q.key("active"): Key("list", ["b"], "none"),
-        q.key("lease"): Key("zset", {"b": after[q.task("b")].value["until"]}, "none"),
+        q.key("lease"): Key("zset", {"b": after[q.task("b")].value["held"].rpartition(":")[2]}, "none"),
         q.key("pending"): Key("list", ["later", "c", "a"], "none"),
         q.task("a"): given_back,
         q.task("c"): given_back,

@@ -256,7 +256,8 @@ class Lifecycle(RuleBasedStateMachine):
             fields = space[q.task(task_id)].value
             assert fields["state"] == task.state
             assert int(fields.get("losses", 0)) == task.losses
-            assert (fields.get("owner", ""), int(fields.get("until", 0))) == (task.owner, task.until)
+            owner, _, until = fields.get("held", ":0").rpartition(":")
+            assert (owner, int(until)) == (task.owner, task.until)
             assert ("pending_since" in fields) == (task.state == "pending")
         assert {name for name in space if name.startswith(q.prefix)} == {q.task(task_id) for task_id in self.tasks}
 

@@ -72,7 +72,7 @@ async def test_archived_with_its_reason_and_without_its_lock(q: Queue, state: st
     fields = changed.pop(q.task("a"))
     assert fields is not None
     assert (fields.value["msg"], fields.value["state"]) == ("NEW", "archived")
-    assert not {"waited", "pending_since", "owner", "until", "cancel"} & fields.value.keys()
+    assert not {"waited", "pending_since", "held", "cancel"} & fields.value.keys()
     assert changed.pop(LOCK) is None
     for name, key in changed.items():
         assert key is None or "a" not in key.value, name

@@ -25,7 +25,7 @@ async def _no_owner_at_all(q: Queue) -> str:
 
 
 async def _a_go_worker_wrote_the_lease(q: Queue) -> str:
-    """Its owner and until fields stay as we wrote them: Go does not know them."""
+    """The field `held` stays as we wrote it: Go does not know it."""
     await q.client.zadd(q.key("lease"), {"a": LEASE_END + 30})
     return "w:1"
 

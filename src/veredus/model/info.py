@@ -273,7 +273,7 @@ class LeaseInfo:
     task_id: str
     task_type: str
     owner: str
-    """`<worker>:<batch number>`; empty for a worker that is not Veredus's."""
+    """`<beginning of the worker's id>:<batch number>`; empty for a worker that is not Veredus's."""
     until: int
     """Unix seconds."""
     seconds_left: float

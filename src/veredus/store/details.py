@@ -7,9 +7,9 @@ from typing import Any
 from veredus.model.ending import read_progress
 from veredus.model.info import instant_text
 from veredus.store.places import Part, data, text
-from veredus.wire import keys
+from veredus.wire import holding, keys
 
-_FIELDS = "progress cancel owner until pending_since expires_at order_key order_hold limit_key limited_by unique_key"
+_FIELDS = "progress cancel held pending_since expires_at order_key order_hold limit_key limited_by unique_key"
 
 
 class Details(Part):
@@ -24,28 +24,28 @@ class Details(Part):
         )
         if isinstance(found, BaseException):
             found = [None] * len(names)
-        held = dict(zip(names, found, strict=True))
+        fields = dict(zip(names, found, strict=True))
         return {
-            "progress": _progress(held["progress"]),
-            "cancelling": _text(held["cancel"]),
-            "lease": None if not isinstance(until, bytes) else _lease(held, until, await self.server_ms()),
-            "pending_since": instant_text(_number(held["pending_since"])),
-            "expires_at": instant_text(_number(held["expires_at"]) * 1_000_000),
-            "order_key": _text(held["order_key"]),
-            "order_hold": bool(held["order_hold"]),
-            "limit_key": _text(held["limit_key"]),
-            "limited_by": _text(held["limited_by"]),
-            "unique_key": _text(held["unique_key"]),
+            "progress": _progress(fields["progress"]),
+            "cancelling": _text(fields["cancel"]),
+            "lease": None if not isinstance(until, bytes) else _lease(fields["held"], until, await self.server_ms()),
+            "pending_since": instant_text(_number(fields["pending_since"])),
+            "expires_at": instant_text(_number(fields["expires_at"]) * 1_000_000),
+            "order_key": _text(fields["order_key"]),
+            "order_hold": bool(fields["order_hold"]),
+            "limit_key": _text(fields["limit_key"]),
+            "limited_by": _text(fields["limited_by"]),
+            "unique_key": _text(fields["unique_key"]),
         }
 
 
-def _lease(held: dict[str, Any], until: bytes, now_ms: int) -> dict[str, Any]:
-    ours = held["owner"] is not None and held["until"] == until
+def _lease(held: bytes | None, until: bytes, now_ms: int) -> dict[str, Any]:
+    owner = holding.owner_under(held, until)
     return {
-        "owner": _text(held["owner"]) if ours else "",
+        "owner": owner or "",
         "until": instant_text(int(float(until)) * 1_000_000_000),
         "seconds_left": round(float(until) - now_ms / 1000, 3),
-        "ours": ours,
+        "ours": owner is not None,
     }
 
 

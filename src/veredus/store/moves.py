@@ -115,7 +115,7 @@ class Moves(Part):
         return max(0, left)
 
     async def _park(self, move: Move, fields: Mapping[str, bytes], state: str, *, with_lock: bool) -> int:
-        kept: dict[str, bytes] = {name: value for name, value in fields.items() if name not in ("owner", "until")}
+        kept: dict[str, bytes] = {name: value for name, value in fields.items() if name != "held"}
         kept |= {"msg": move.new, "moved_state": state.encode()}
         if move.new_lock:
             kept["unique_key"] = move.new_lock.encode()

@@ -12,7 +12,7 @@ from veredus.store.connection import Argument
 from veredus.store.places import CONTAINERS, Part, data, sound, text
 from veredus.store.redis import Call
 from veredus.store.scripts import load
-from veredus.wire import keys
+from veredus.wire import holding, keys
 from veredus.wire.messages import UndecodableMessage, decode_task
 
 STATS = load("inspect/stats", keys=f"{CONTAINERS} paused processed failed", args="queue_prefix max_groups [now_ms]")
@@ -135,7 +135,7 @@ class Queues(Part):
         ]
         replies = sound(await self.redis.run_each(calls))
         return [
-            [_lease(queue, now, *rows[at : at + 5]) for at in range(0, len(rows), 5)]
+            [_lease(queue, now, *rows[at : at + 4]) for at in range(0, len(rows), 4)]
             for queue, (now, rows) in zip(queues, replies, strict=True)
         ]
 
@@ -188,8 +188,8 @@ def escaped(name: str) -> str:
     return "".join(f"\\{char}" if char in "*?[]\\" else char for char in name)
 
 
-def _lease(queue: str, now_ms: int, task_id: bytes, end: bytes, owner: Any, until: Any, message: Any) -> LeaseInfo:
-    ours = owner is not None and until == end
+def _lease(queue: str, now_ms: int, task_id: bytes, end: bytes, held: bytes | None, message: Any) -> LeaseInfo:
+    owner = holding.owner_under(held, end)
     try:
         kind = decode_task(message or b"").type
     except UndecodableMessage:
@@ -198,10 +198,10 @@ def _lease(queue: str, now_ms: int, task_id: bytes, end: bytes, owner: Any, unti
         queue=queue,
         task_id=text(task_id),
         task_type=kind,
-        owner=text(owner) if ours else "",
+        owner=owner or "",
         until=int(float(end)),
         seconds_left=float(end) - now_ms / 1000,
-        ours=ours,
+        ours=owner is not None,
     )
 
 

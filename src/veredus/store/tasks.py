@@ -12,7 +12,7 @@ from veredus.model.info import TaskInfo
 from veredus.store.connection import Argument
 from veredus.store.places import CONTAINERS, Part, data, text
 from veredus.store.scripts import Script, load
-from veredus.wire import keys
+from veredus.wire import holding, keys
 from veredus.wire.records import task_info
 
 LIST = load(
@@ -70,13 +70,12 @@ class Tasks(Part):
         now, rows = await self.run_in(queue, INFO, [len(task_ids), *map(data, task_ids)])
         found: list[TaskInfo | None] = []
         for n, task_id in enumerate(task_ids):
-            state, message, result, score, extra, owner, until = rows[7 * n : 7 * n + 7]
+            state, message, result, score, extra, held = rows[6 * n : 6 * n + 6]
             if not state or message is None:
                 found.append(None)
                 continue
             place = _place(text(state), now, score, extra)
-            if owner is not None and until == extra:
-                place["owner"] = text(owner)
+            place["owner"] = holding.owner_under(held, extra) or ""
             found.append(task_info(queue, task_id, message, text(state), result or b"", **place))
         return found
 

@@ -11,7 +11,7 @@ from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Se
 from veredus.store.connection import Argument
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load
-from veredus.wire import keys
+from veredus.wire import holding, keys
 
 DEQUEUE = load(
     "task/dequeue",
@@ -78,7 +78,7 @@ class Work:
         again = queue in self._unanswered
         number = self._numbers.get(queue, 0) + (0 if again else 1)
         self._numbers[queue] = number
-        owner = f"{self._worker_id}:{number}"
+        owner = holding.owner(self._worker_id, number)
         self._unanswered.add(queue)
         reply = await self._redis.run(
             DEQUEUE,

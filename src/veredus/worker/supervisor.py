@@ -20,6 +20,7 @@ from veredus.errors import ConfigError, ConnectionLost, StoreError, VeredusError
 from veredus.events import Bus
 from veredus.store.store import Store
 from veredus.store.work import Work
+from veredus.wire import holding
 from veredus.worker.complaints import Complaints
 from veredus.worker.insistence import Insistence
 from veredus.worker.mux import Mux
@@ -261,7 +262,7 @@ async def give_back(app: Any, config: Any, dead_worker: str) -> int:
     try:
         before = time.time()
         clock.observe(await store.server_time_ms() / 1000, before, time.time())
-        while (count := await recoverer.give_back(f"{dead_worker}:")) > 0:
+        while (count := await recoverer.give_back(holding.owner(dead_worker, ""))) > 0:
             total += count
     finally:
         await store.close()

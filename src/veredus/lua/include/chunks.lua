@@ -1,8 +1,11 @@
--- in_chunks: call a command for many members, never with more arguments than Lua can unpack.
+-- in_chunks: call a command for many members, never with more arguments than Lua can unpack. Returns the sum of what the
+-- calls return, which is the number of new or removed members, or the length of a list and then of no use.
 local function in_chunks(command, key, members)
+  local sum = 0
   for first = 1, #members, 1000 do
-    redis.call(command, key, unpack(members, first, math.min(first + 999, #members)))
+    sum = sum + redis.call(command, key, unpack(members, first, math.min(first + 999, #members)))
   end
+  return sum
 end
 
 -- delete_all: delete many keys.

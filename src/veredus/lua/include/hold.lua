@@ -1,11 +1,21 @@
--- owns: whether this owner still has this task, whose lease ends when the lease set says. The owner alone is not enough:
--- a Go worker that took the task over never clears our fields, but it does write the lease; so the lease must also be
--- the one that we wrote. If so, it gives the fields read: [3] is the one asked for, or else who waits for the task;
--- [4] is the unique lock, [5] the order key, [6] the limits whose room the task takes up; without them if `is_lean`.
+-- held_by: what `held` of an active task says: its owner, and the end of the lease that this owner wrote. The owner alone
+-- is not enough: a Go worker that took the task over never clears our field, but it does write the lease; so the lease
+-- must also be the one that we wrote.
+local function held_by(owner, lease_end) return owner .. ':' .. lease_end end
+
+-- is_ours: whether it was one of us who wrote this lease.
+local function is_ours(held, lease_end)
+  return held and string.sub(held, -#lease_end - 1) == ':' .. lease_end or false
+end
+
+-- owns: whether this owner still has this task, whose lease ends when the lease set says. If so, it gives the fields
+-- read: [2] is the one asked for, or else who waits for the task; [3] is the unique lock, [4] the order key, [5] the
+-- limits whose room the task takes up; without these three if `is_lean`.
 local function owns(key, owner, lease_end, field, is_lean)
-  local fields = is_lean and redis.pcall('HMGET', key, 'owner', 'until', field or 'waited')
-    or redis.pcall('HMGET', key, 'owner', 'until', field or 'waited', 'unique_key', 'order_key', 'slots')
-  return lease_end and not fields.err and fields[1] == owner and fields[2] == lease_end and fields
+  if not lease_end then return false end
+  local fields = is_lean and redis.pcall('HMGET', key, 'held', field or 'waited')
+    or redis.pcall('HMGET', key, 'held', field or 'waited', 'unique_key', 'order_key', 'slots')
+  return not fields.err and fields[1] == held_by(owner, lease_end) and fields
 end
 
 -- holds: the same for one task whose lease was not looked up yet.

@@ -28,7 +28,7 @@ for _, state in ipairs({ 'retry', 'scheduled', 'archived', 'completed' }) do
   local score = score_in(SETS[state], id)
   place(state, SETS[state], score and 1 or 0, score)
 end
-local fields = redis.pcall('HMGET', key, 'state', 'group', 'until')
+local fields = redis.pcall('HMGET', key, 'state', 'group', 'held')
 local state, group = '', nil
 if not fields.err then state, group = fields[1] or '', fields[2] end
 for _, name in ipairs({ group or seen_group, seen_group ~= group and seen_group or '' }) do
@@ -137,7 +137,7 @@ elseif home.state ~= 'active' and lease_end then
   breach('lease_only', home.state)
   if apply then redis.call('ZREM', lease, id) end
 end
-if apply and home.state ~= 'active' then redis.call('HDEL', key, 'owner', 'until') end
+if apply and home.state ~= 'active' then redis.call('HDEL', key, 'held') end
 local waits = home.state == 'scheduled' or home.state == 'retry'
 if exact and not (waits and home.score and math.ceil(tonumber(exact) / 1000) == math.ceil(tonumber(home.score))) then
   breach('stale_due', exact)
@@ -149,7 +149,9 @@ for _, row in ipairs({ { home.key, home.score }, { lease, home.state == 'active'
     if apply then
       local rounded = whole(math.ceil(tonumber(row[2])))
       redis.call('ZADD', row[1], rounded, id)
-      if row[1] == lease and fields[3] == row[2] then redis.call('HSET', key, 'until', rounded) end
+      if row[1] == lease and is_ours(fields[3], row[2]) then
+        redis.call('HSET', key, 'held', held_by(string.sub(fields[3], 1, -#row[2] - 2), rounded))
+      end
     end
   end
 end

@@ -33,7 +33,7 @@ if not task then return codes[1] end
 local fields = redis.call('HGETALL', task.key)
 for i = 1, #fields, 2 do redis.call('HSET', key, fields[i], fields[i + 1]) end
 redis.call('HSET', key, 'msg', new)
-redis.call('HDEL', key, 'owner', 'until', 'limited_by')
+redis.call('HDEL', key, 'held', 'limited_by')
 if task.lock ~= '' then redis.call('HSET', key, 'unique_key', new_lock) end
 release(task.lock, id)
 redis.call('DEL', task.key)

@@ -14,7 +14,7 @@ end)
 if codes[1] ~= 1 and codes[1] ~= -3 then return codes[1] end
 local task = tasks[1] or look(id) -- one that was nowhere comes to a place, too
 redis.call('HSET', task.key, 'msg', stand_in, 'original', message, 'state', 'archived')
-redis.call('HDEL', task.key, 'pending_since', 'owner', 'until')
+redis.call('HDEL', task.key, 'pending_since', 'held')
 redis.call('ZADD', archived, whole(math.floor(now / 1000)), id)
 release(task.lock, id)
 if task.limited_by then stop_waiting(queue_prefix, task.limited_by, id) end

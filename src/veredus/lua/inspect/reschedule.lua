@@ -18,7 +18,7 @@ for _, task in ipairs(tasks) do
   redis.call('ZADD', SETS[state], whole(math.ceil(at / 1000)), task.id)
   redis.call('ZADD', due, whole(at), task.id)
   redis.call('HSET', task.key, 'state', state)
-  redis.call('HDEL', task.key, 'pending_since', 'owner', 'until', 'limited_by')
+  redis.call('HDEL', task.key, 'pending_since', 'held', 'limited_by')
   if task.limited_by then stop_waiting(queue_prefix, task.limited_by, task.id) end
   if task.order_key and state ~= 'retry' then leave_lane(queue_prefix, task.order_key, task.id, nanoseconds) end
   keep_lock(task.lock, task.id, at - now)

@@ -17,12 +17,12 @@ for i = 1, count do
   if held then
     local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
     redis.call('ZADD', lease, lease_end, id)
-    redis.call('HSET', key, 'until', lease_end)
-    keep_lock(held[4], id, lease_ms)
-    if held[6] then keep_slots(string.sub(task_prefix, 1, -3), held[6], id, lease_end) end
-    if held[3] then
+    redis.call('HSET', key, 'held', held_by(owner, lease_end))
+    keep_lock(held[3], id, lease_ms)
+    if held[5] then keep_slots(string.sub(task_prefix, 1, -3), held[5], id, lease_end) end
+    if held[2] then
       cancels[#cancels + 1] = i
-      cancels[#cancels + 1] = held[3]
+      cancels[#cancels + 1] = held[2]
     end
   else
     lost[#lost + 1] = i

@@ -32,9 +32,9 @@ end
 
 local claim_end = whole(math.ceil((now + tonumber(claim_ms)) / 1000))
 local function is_over(fields, lease_end)
-  local ours = not fields.err and fields[3] == lease_end
+  local ours = not fields.err and is_ours(fields[2], lease_end)
   if dead_worker ~= '' then
-    return ours and fields[2] and string.sub(fields[2], 1, #dead_worker) == dead_worker
+    return ours and string.sub(fields[2], 1, #dead_worker) == dead_worker
   end
   return ours or tonumber(lease_end) * 1000 + tonumber(slack) <= now
 end
@@ -46,7 +46,7 @@ for i = 1, #page, 2 do
   if #claimed / 3 >= limit then break end
   local id, lease_end = page[i], page[i + 1]
   local key = task_prefix .. id
-  local fields = redis.pcall('HMGET', key, 'msg', 'owner', 'until', 'cancel', 'unique_key')
+  local fields = redis.pcall('HMGET', key, 'msg', 'held', 'cancel', 'unique_key')
   if is_over(fields, lease_end) then
     if fields.err or not fields[1] then
       redis.call('ZREM', lease, id)
@@ -55,12 +55,12 @@ for i = 1, #page, 2 do
       tidied[#tidied + 1] = id
     elseif not redis.call('LPOS', active, id) then
       redis.call('ZREM', lease, id)
-      if fields[3] == lease_end then redis.call('HDEL', key, 'owner', 'until') end
+      if is_ours(fields[2], lease_end) then redis.call('HDEL', key, 'held') end
       tidied[#tidied + 1] = id
     else
       redis.call('ZADD', lease, claim_end, id)
-      redis.call('HSET', key, 'owner', owner, 'until', claim_end)
-      keep_lock(fields[5], id, claim_ms)
+      redis.call('HSET', key, 'held', held_by(owner, claim_end))
+      keep_lock(fields[4], id, claim_ms)
       claimed[#claimed + 1] = id
       claimed[#claimed + 1] = fields[1]
       local losses = redis.pcall('HINCRBY', key, 'losses', 1)
@@ -69,9 +69,9 @@ for i = 1, #page, 2 do
         redis.call('HSET', key, 'losses', losses)
       end
       claimed[#claimed + 1] = losses
-      if fields[4] then
+      if fields[3] then
         cancels[#cancels + 1] = id
-        cancels[#cancels + 1] = fields[4]
+        cancels[#cancels + 1] = fields[3]
       end
     end
   end

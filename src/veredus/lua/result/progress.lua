@@ -9,5 +9,5 @@ local key = task_prefix .. id
 local held = holds(key, lease, id, owner)
 if not held then return 0 end
 redis.call('HSET', key, 'progress', progress)
-tell(held[3], 'progress', key, progress)
+tell(held[2], 'progress', key, progress)
 return 1

@@ -22,12 +22,12 @@ for i = 1, count do
     redis.call('ZADD', archived, whole(seconds), id)
     redis.call('HSET', key, 'msg', message, 'state', 'archived')
     if original ~= '' then redis.call('HSET', key, 'original', original) end
-    redis.call('HDEL', key, 'owner', 'until', 'waited', 'cancel', 'slots')
+    redis.call('HDEL', key, 'held', 'waited', 'cancel', 'slots')
     release(lock, id)
     local queue_prefix = string.sub(task_prefix, 1, -3)
-    if held[5] then yield_lane(queue_prefix, held[5], id, nanoseconds) end
-    if held[6] then free_slots(queue_prefix, held[6], id, now, nanoseconds) end
-    tell(held[3], 'archived', key)
+    if held[4] then yield_lane(queue_prefix, held[4], id, nanoseconds) end
+    if held[5] then free_slots(queue_prefix, held[5], id, now, nanoseconds) end
+    tell(held[2], 'archived', key)
   else
     lost[#lost + 1] = i
   end

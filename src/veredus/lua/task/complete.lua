@@ -20,13 +20,13 @@ for i = 1, count do
     redis.call('ZADD', completed, whole(math.floor(now / 1000) + tonumber(retention)), id)
     redis.call('HSET', key, 'msg', message, 'state', 'completed')
     if has_result == '1' then redis.call('HSET', key, 'result', result) end
-    redis.call('HDEL', key, 'owner', 'until', 'waited', 'cancel', 'slots')
+    redis.call('HDEL', key, 'held', 'waited', 'cancel', 'slots')
     release(lock, id)
     local queue_prefix = string.sub(task_prefix, 1, -3)
-    if held[5] then leave_lane(queue_prefix, held[5], id, nanoseconds) end
-    if held[6] then free_slots(queue_prefix, held[6], id, now, nanoseconds) end
+    if held[4] then leave_lane(queue_prefix, held[4], id, nanoseconds) end
+    if held[5] then free_slots(queue_prefix, held[5], id, now, nanoseconds) end
     -- The result itself is told unless it is large or was written before: then whoever waits fetches it.
-    tell(held[3], 'completed', key, has_result == '1' and #result <= 65536 and '=' .. result or '')
+    tell(held[2], 'completed', key, has_result == '1' and #result <= 65536 and '=' .. result or '')
   else
     lost[#lost + 1] = i
   end

@@ -21,13 +21,13 @@ if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
     local key = task_prefix .. id
     local held = holds(key, lease, id, owner, 'cancel')
     if held then
-      if held[3] then
+      if held[2] then
         cancels[#cancels + 1] = id
-        cancels[#cancels + 1] = held[3]
+        cancels[#cancels + 1] = held[2]
       end
       redis.call('ZADD', lease, lease_end, id)
-      redis.call('HSET', key, 'until', lease_end)
-      if held[6] then keep_slots(queue_prefix, held[6], id, lease_end) end
+      redis.call('HSET', key, 'held', held_by(owner, lease_end))
+      if held[5] then keep_slots(queue_prefix, held[5], id, lease_end) end
       rows[#rows + 1] = id
       rows[#rows + 1] = redis.call('HGET', key, 'msg')
     end
@@ -35,13 +35,14 @@ if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
   return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels, -1 }
 end
 
--- One question for both: most queues are neither paused nor limited.
-local gate
-if redis.call('EXISTS', paused, queue_prefix .. 'limits') > 0 then
+-- One question for all: most queues are neither paused nor limited.
+local limits, gate = queue_prefix .. 'limits', nil
+local is_plain = redis.call('EXISTS', paused, limits, queue_prefix .. 'limited') == 0
+if not is_plain then
   if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped, cancels, -1 } end
-  gate = admission(queue_prefix, now, now_up, nanoseconds)
+  if redis.call('EXISTS', limits) == 1 then gate = admission(queue_prefix, now, now_up, nanoseconds) end
 end
-expect(pending, 'list')
+local length = redis.call('LLEN', pending)
 expect(active, 'list')
 expect(lease, 'zset')
 
@@ -58,11 +59,11 @@ if gate then
   local free, wait, is_told = gate.queue()
   if free <= 0 then
     if is_told then redis.call('SET', queue_prefix .. 'full', 1, 'PX', 60000) end
-    return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels, wait }
+    return { now, lease_end, length, rows, dropped, cancels, wait }
   end
   wanted = math.min(wanted, free)
 end
-local taken, seen, expired, stubs = 0, {}, {}, {}
+local taken, seen, expired, stubs = 0, gate and {}, {}, {}
 local heads, strays, joining = {}, {}, {}
 
 -- Whether it is this task's turn in its lane. One that stands in no lane (somebody ran it again) may begin a new one.
@@ -91,13 +92,13 @@ for round = 1, 10 do
     elseif not fields[1] then
       reason = 'dangling'
       stubs[#stubs + 1] = key
-    elseif seen[id] or is_elsewhere(id, fields[2]) then
+    elseif (seen and seen[id]) or is_elsewhere(id, fields[2]) then
       reason = 'duplicate'
     elseif fields[3] and tonumber(fields[3]) <= now then
       reason = 'expired'
       expired[#expired + 1] = { id, key, fields[6] }
     end
-    seen[id] = true
+    if seen then seen[id] = true end
     if reason then
       dropped[#dropped + 1] = id
       dropped[#dropped + 1] = reason
@@ -118,17 +119,38 @@ for round = 1, 10 do
   taken = taken + #tail
 end
 
+-- Drop second entries of an id within this batch. With limits they were seen above, before they could take up room.
+local function drop_doubles()
+  local met, kept = {}, 0
+  for i = 1, count do
+    local id = ids[i]
+    if met[id] then
+      dropped[#dropped + 1] = id
+      dropped[#dropped + 1] = 'duplicate'
+    else
+      met[id], kept = true, kept + 1
+      ids[kept], keys[kept] = id, keys[i]
+      rows[2 * kept - 1], rows[2 * kept] = id, rows[2 * i]
+    end
+  end
+  for i = kept + 1, count do ids[i], keys[i], rows[2 * i - 1], rows[2 * i] = nil, nil, nil, nil end
+  count = kept
+end
+
 if taken > 0 or again == '1' then
   redis.call('SET', batch, number, 'PX', ARGV[7])
 end
 if taken > 0 then
+  -- Only where not every lease is a new one can an id stand twice: to look for that each time would cost more than the
+  -- leases themselves.
+  if in_chunks('ZADD', lease, leases) < count then drop_doubles() end
   in_chunks('LPUSH', active, ids)
-  in_chunks('ZADD', lease, leases)
   redis.call('LTRIM', pending, 0, -taken - 1)
-  local call = redis.call
+  local call, held = redis.call, held_by(owner, lease_end)
   for i = 1, count do
-    call('HSET', keys[i], 'state', 'active', 'owner', owner, 'until', lease_end)
-    call('HDEL', keys[i], 'pending_since', 'limited_by')
+    local key = keys[i]
+    call('HSET', key, 'state', 'active', 'held', held)
+    if is_plain then call('HDEL', key, 'pending_since') else call('HDEL', key, 'pending_since', 'limited_by') end
   end
   for _, row in ipairs(locked) do keep_lock(row[1], row[2], lease_ms) end
   for _, row in ipairs(expired) do
@@ -148,5 +170,7 @@ if taken > 0 then
     next_turn(queue_prefix, row[2], nanoseconds) -- its first may have ended without us
   end
   if gate then gate.settle(lease_end) end
+  local is_exact = not gate and #expired == 0 and #strays == 0 -- else others may have become pending meanwhile
+  length = is_exact and length - taken or redis.call('LLEN', pending)
 end
-return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels, -1 }
+return { now, lease_end, length, rows, dropped, cancels, -1 }

@@ -13,28 +13,40 @@ expect(active, 'list')
 local queue_prefix = string.sub(task_prefix, 1, -3)
 local is_lean = redis.call('EXISTS', queue_prefix .. 'lanes', queue_prefix .. 'limits', queue_prefix .. 'limited') == 0
 local ends = lease_ends(lease, 5, width, count)
-local count_held, lost, ids, keys, seen, waited, bound = 0, {}, {}, {}, {}, {}, {}
+local count_held, lost, ids, keys, waited, bound = 0, {}, {}, {}, {}, {}
 for i = 1, count do
   local at = 5 + (i - 1) * width
   local id = ARGV[at]
   local key = task_prefix .. id
-  local held = not seen[id] and owns(key, width == 1 and owner or ARGV[at + 1], ends[i], nil, is_lean)
+  local held = owns(key, width == 1 and owner or ARGV[at + 1], ends[i], nil, is_lean)
   if held then
-    seen[id] = true
     if width > 1 then release(ARGV[at + 2], id) end
-    if held[3] then
+    if held[2] then
       local verb = redis.call('HGET', key, 'cancel') == 'delete' and 'cancelled' or 'done'
-      waited[#waited + 1] = { held[3], verb, key }
+      waited[#waited + 1] = { held[2], verb, key }
     end
-    if held[5] or held[6] then bound[#bound + 1] = { id, held[5], held[6] } end
+    if held[4] or held[5] then bound[#bound + 1] = { id, held[4], held[5] } end
     count_held = count_held + 1
     ids[count_held], keys[count_held] = id, key
   else
     lost[#lost + 1] = i
   end
 end
+if in_chunks('ZREM', lease, ids) < count_held then -- an id came twice: the second is no longer held
+  local met, refused = {}, {}
+  for _, position in ipairs(lost) do refused[position] = true end
+  count_held, ids, keys = 0, {}, {}
+  for i = 1, count do
+    local id = ARGV[5 + (i - 1) * width]
+    if met[id] and not refused[i] then
+      lost[#lost + 1] = i
+    elseif not refused[i] then
+      met[id], count_held = true, count_held + 1
+      ids[count_held], keys[count_held] = id, task_prefix .. id
+    end
+  end
+end
 leave_active(active, ids)
-in_chunks('ZREM', lease, ids)
 delete_all(keys)
 for _, row in ipairs(bound) do
   if row[2] then leave_lane(queue_prefix, row[2], row[1], nanoseconds) end

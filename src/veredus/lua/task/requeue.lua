@@ -19,9 +19,9 @@ for i = count, 1, -1 do
     redis.call('ZREM', lease, id)
     redis.call('RPUSH', pending, id)
     redis.call('HSET', key, 'state', 'pending', 'pending_since', nanoseconds)
-    redis.call('HDEL', key, 'owner', 'until', 'slots')
-    keep_lock(held[4], id, 0)
-    if held[6] then free_slots(string.sub(task_prefix, 1, -3), held[6], id, now, nanoseconds) end
+    redis.call('HDEL', key, 'held', 'slots')
+    keep_lock(held[3], id, 0)
+    if held[5] then free_slots(string.sub(task_prefix, 1, -3), held[5], id, now, nanoseconds) end
   else
     table.insert(lost, 1, i)
   end

@@ -19,17 +19,17 @@ for i = 1, count do
   local held = holds(key, lease, id, owner, 'cancel')
   if held then
     -- Asked meanwhile to end otherwise: due at once, and whoever dequeues it ends it as asked.
-    local marked = held[3] and held[3] ~= 'retry'
+    local marked = held[2] and held[2] ~= 'retry'
     local at = now_up + (marked and 0 or tonumber(delay))
     redis.call('LREM', active, -1, id)
     redis.call('ZREM', lease, id)
     redis.call('ZADD', retry, whole(math.ceil(at / 1000)), id)
     redis.call('ZADD', due, whole(at), id)
     redis.call('HSET', key, 'msg', message, 'state', 'retry')
-    redis.call('HDEL', key, 'owner', 'until', 'slots', 'front')
-    keep_lock(held[4], id, at - now)
-    if held[6] then free_slots(string.sub(task_prefix, 1, -3), held[6], id, now, nanoseconds) end
-    if held[3] and not marked then redis.call('HDEL', key, 'cancel') end
+    redis.call('HDEL', key, 'held', 'slots', 'front')
+    keep_lock(held[3], id, at - now)
+    if held[5] then free_slots(string.sub(task_prefix, 1, -3), held[5], id, now, nanoseconds) end
+    if held[2] and not marked then redis.call('HDEL', key, 'cancel') end
     if front == '1' then redis.call('HSET', key, 'front', '1') end -- forward brings it to the front of the line
     if is_failure == '1' then
       failures = failures + 1

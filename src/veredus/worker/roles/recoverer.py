@@ -24,6 +24,7 @@ from veredus.model.verdict import (
 from veredus.store.leases import Claimed
 from veredus.store.store import Store
 from veredus.store.work import Work
+from veredus.wire import holding
 from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
 from veredus.worker.attempt import quarantine, retry_delay_ms
 from veredus.worker.complaints import Complaints
@@ -116,7 +117,7 @@ class Recoverer(Role):
 
     async def _sweep(self, queues: Sequence[str], dead_worker: str = "") -> dict[str, int | StoreError]:
         self._sweeps += 1
-        owner = f"{self._worker_id}:recoverer:{self._sweeps}"
+        owner = holding.owner(self._worker_id, f"recoverer:{self._sweeps}")
         # A young connection means that something broke: the heartbeats of the living may still be on their way.
         trusted = {
             queue: self._since.get(queue, 0) if self._store.leases.age(queue) >= self._config.lease else 0
