@@ -361,9 +361,13 @@ class _Painter:
                 token = "a nanosecond of the run"
             elif name == "group_seq" and re.fullmatch(r"\d{19}-\d{6}", token):
                 token = "an arrival in the run" if self._within_run(int(token[:19]) / 1e9, 0.05) else token
-            elif name == "held" and re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}:(recoverer:)?\d+:\d+", token):
-                if lease is not None and lease.value.get(task_id.encode()) == value.rpartition(b":")[2]:
-                    token = "a batch of a worker, and the end of the lease"
+            elif (
+                name == "held"
+                and re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}:(recoverer:)?\d+:\d+", token)
+                and lease is not None
+                and lease.value.get(task_id.encode()) == value.rpartition(b":")[2]
+            ):
+                token = "a batch of a worker, and the end of the lease"
             self._picture[(key, "field", name)] = token
 
     def _message(self, path: Path, name: str, data: bytes, record_key: str) -> None:
