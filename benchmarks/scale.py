@@ -38,21 +38,28 @@ async def settle_cost(server: BenchServer, active: int, *, shuffled: bool, count
     return spent / settled * 1e6
 
 
+_AS_GO = """
+redis.call('HSET', KEYS[1], 'msg', ARGV[1], 'state', 'pending', 'pending_since', ARGV[3])
+redis.call('LPUSH', KEYS[2], ARGV[2])
+"""
+
+
 async def memory_per_task(server: BenchServer, count: int = 20_000) -> tuple[float, float]:
     """Bytes of Redis memory per pending task: ours, and the same task written as Go writes it."""
-    await fill(server, 1_000)  # scripts and buffers are not the tasks'
-    server.flush()
-    before = server.client.info("memory")["used_memory_dataset"]
     await fill(server, count)
-    ours = (server.client.info("memory")["used_memory_dataset"] - before) / count
+    ours = _memory(server) / count
     rows = [(key, server.client.hgetall(key)) for key in server.client.scan_iter("asynq:{bench}:t:*", count=1000)]
     server.flush()
-    before = server.client.info("memory")["used_memory_dataset"]
-    for first in range(0, len(rows), 1000):
-        pipe = server.client.pipeline(transaction=False)
-        for key, fields in rows[first : first + 1000]:
-            pipe.hset(key, mapping={name: fields[name] for name in (b"msg", b"state", b"pending_since")})
-            pipe.lpush("asynq:{bench}:pending", key.rpartition(b":")[2])
-        pipe.execute()
-    go = (server.client.info("memory")["used_memory_dataset"] - before) / count
-    return ours, go
+    enqueue = server.client.register_script(_AS_GO)
+    for key, fields in rows:
+        enqueue([key, "asynq:{bench}:pending"], [fields[b"msg"], key.rpartition(b":")[2], fields[b"pending_since"]])
+    return ours, _memory(server) / count
+
+
+def _memory(server: BenchServer) -> float:
+    """What the tasks and their list take up, as the server says of each key."""
+    names = [*server.client.scan_iter("asynq:{bench}:t:*", count=1000), "asynq:{bench}:pending"]
+    pipe = server.client.pipeline(transaction=False)
+    for name in names:
+        pipe.execute_command("MEMORY", "USAGE", name, "SAMPLES", 0)
+    return float(sum(pipe.execute()))

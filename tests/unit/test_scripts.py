@@ -113,10 +113,12 @@ def test_a_script_without_a_whole_header_is_refused(fake: dict[str, str], missin
         load("task/verb", keys="a b", args="x {y z}* [now_ms]")
 
 
-def test_includes_stand_before_the_script_in_the_order_given(fake: dict[str, str]) -> None:
-    fake["task/verb"] = HEADER + "-- include: two one\nreturn one + two"
+def test_includes_stand_where_they_are_asked_for_in_the_order_given(fake: dict[str, str]) -> None:
+    """So that a script need not make functions that it seldom needs."""
+    fake["task/verb"] = HEADER + "-- include: two\nif two then\n  -- include: one two\n  return one\nend"
     source = load("task/verb", keys="a b", args="x {y z}* [now_ms]").source
-    assert source.index("local two") < source.index("local one") < source.index("-- verb")
+    assert source == HEADER + "local two = 2\nif two then\nlocal one = 1\nlocal two = 2\n  return one\nend"
+    assert read_header(fake["task/verb"]).includes == ("two", "one", "two")
 
 
 def test_an_include_that_does_not_exist_is_refused(fake: dict[str, str]) -> None:
@@ -127,4 +129,4 @@ def test_an_include_that_does_not_exist_is_refused(fake: dict[str, str]) -> None
 
 def test_real_scripts_carry_their_includes() -> None:
     assert "local function clock(" in ENQUEUE.source
-    assert ENQUEUE.source.index("local function clock(") < ENQUEUE.source.index("local pending = KEYS[1]")
+    assert ENQUEUE.source.index("local function clock(") < ENQUEUE.source.index("local now, now_up, nanoseconds = clock(")

@@ -16,8 +16,8 @@ from veredus.clock import SYSTEM, Clock
 from veredus.errors import ConnectionLost, NotReady, TaskIdConflict
 from veredus.model.build import build, due_text, expires_text, new_id
 from veredus.model.lifecycle import State
-from veredus.store.batching import MAX_ITEMS, in_batches
-from veredus.store.intake import CREATED, ID_EXISTS, Entry, Intake, entry_size
+from veredus.store.batching import MAX_BYTES, MAX_ITEMS
+from veredus.store.intake import CREATED, ID_EXISTS, Entry, Intake
 from veredus.store.store import Store
 from veredus.wire import keys
 from veredus.wire.messages import Mold, encode_task
@@ -52,6 +52,7 @@ class Client:
         self._max_payload = max_payload
         self._clock = clock
         self._molds: dict[tuple[str, int], _OptionsMold] = {}
+        """Tasks of one type with the same options object differ only in id and payload."""
 
     async def enqueue(self, call: Call[Any], *, _wrapped: bool = False) -> Handle[Any]:
         """Returns once Redis has the task. Raises TaskIdConflict for an id that is taken."""
@@ -62,7 +63,7 @@ class Client:
         code = await self.store.intake.add(queue, entry)
         if code == ID_EXISTS:
             raise TaskIdConflict(entry.task_id, queue)
-        return _handle(call, entry, code, self._desk)
+        return Handle(entry.task_id, queue, call.type, str(entry.state), code == CREATED, self._desk)
 
     async def _enqueue_each(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
         return [await self.enqueue(call, _wrapped=True) for call in calls]
@@ -102,8 +103,9 @@ class Client:
                 call.check_size(self._max_payload)
         batches = _Batches(self.store.intake, self._desk)
         for call in calls:
-            if batches.add(call, self.entry(call)):
-                await batches.send()
+            full = batches.add(call, self.entry(call))
+            if full is not None:
+                await batches.send(full)
         return await batches.finish()
 
     def entry(self, call: Call[Any]) -> Entry:
@@ -112,7 +114,7 @@ class Client:
         options = call.options
         if options.task_id is None and not options.unique_for:
             task_id = new_id()
-            mold = self._mold(call)
+            mold = self._molds.get((call.type, id(options))) or self._make_mold(call)
             data = mold.cast(task_id, call.payload or b"")
             if mold.is_plain:
                 return Entry(task_id, data, own_id=True)
@@ -147,15 +149,11 @@ class Client:
             limit_key=options.limit_key or "",
         )
 
-    def _mold(self, call: Call[Any]) -> _OptionsMold:
-        """Tasks of one type with the same options object differ only in id and payload."""
-        key = (call.type, id(call.options))
-        found = self._molds.get(key)
-        if found is None:
-            if len(self._molds) >= MAX_MOLDS:
-                self._molds.clear()
-            found = self._molds[key] = _OptionsMold(call)
-        return found
+    def _make_mold(self, call: Call[Any]) -> _OptionsMold:
+        if len(self._molds) >= MAX_MOLDS:
+            self._molds.clear()
+        made = self._molds[call.type, id(call.options)] = _OptionsMold(call)
+        return made
 
 
 async def _call_middleware(middleware: SendMiddleware, send: Send, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
@@ -174,64 +172,72 @@ class _OptionsMold(Mold):
         self.is_plain = all(value is None for value in special)
 
 
+class _Batch:
+    """Tasks of one queue that come into the same state, and their places among all."""
+
+    __slots__ = ("calls", "entries", "places", "size")
+
+    def __init__(self) -> None:
+        self.calls: list[Call[Any]] = []
+        self.entries: list[Entry] = []
+        self.places: list[int] = []
+        self.size = 0
+
+
 class _Batches:
     """Sends full batches while the next ones are being filled: one on its way, one in the making, in order."""
 
     def __init__(self, intake: Intake, desk: Desk | None) -> None:
         self._intake = intake
         self._desk = desk
-        self._sent: list[tuple[Call[Any], Entry]] = []
-        self._codes: dict[int, int] = {}
-        self._desks: dict[tuple[str, tuple[State, bool]], list[int]] = {}
-        self._full: list[int] = []
+        self._count = 0
+        self._handles: dict[int, Handle[Any]] = {}
+        self._filling: dict[tuple[str, tuple[State, bool]], _Batch] = {}
         self._on_the_way: list[asyncio.Task[None]] = []
         self._last: dict[str, asyncio.Task[None]] = {}
         """Of each queue, the last batch with order keys: the next one waits for it."""
 
-    def add(self, call: Call[Any], entry: Entry) -> bool:
-        """True when a batch is full: then it must be sent."""
-        position = len(self._sent)
-        self._sent.append((call, entry))
+    def add(self, call: Call[Any], entry: Entry) -> _Batch | None:
+        """The batch that is full now, if any: then it must be sent."""
         key = (call.options.queue, entry.desk)
-        desk = self._desks.get(key)
-        if desk is None:
-            desk = self._desks[key] = []
-        desk.append(position)
-        if len(desk) < MAX_ITEMS:
-            return False
-        self._full = self._desks.pop(key)
-        return True
+        batch = self._filling.get(key)
+        if batch is None:
+            batch = self._filling[key] = _Batch()
+        batch.calls.append(call)
+        batch.entries.append(entry)
+        batch.places.append(self._count)
+        batch.size += len(entry.message)
+        self._count += 1
+        if len(batch.entries) < MAX_ITEMS and batch.size < MAX_BYTES:
+            return None
+        return self._filling.pop(key)
 
     async def finish(self) -> list[Handle[Any]]:
         with contextlib.suppress(ConnectionLost, NotReady):  # each write tries that again, for as long as it may
-            await self._intake.register(*{queue for queue, _ in self._desks})
+            await self._intake.register(*{queue for queue, _ in self._filling})
         # Together: the rest of many queues costs one round trip per server.
-        self._on_the_way += [self._start(desk) for desk in self._desks.values()]
+        self._on_the_way += [self._start(batch) for batch in self._filling.values()]
         await asyncio.gather(*self._on_the_way)
-        return [_handle(call, entry, self._codes[n], self._desk) for n, (call, entry) in enumerate(self._sent)]
+        return [self._handles[place] for place in range(self._count)]
 
-    async def send(self) -> None:
+    async def send(self, batch: _Batch) -> None:
         while len(self._on_the_way) > 1:
             await self._on_the_way.pop(0)
-        self._on_the_way.append(self._start(self._full))
+        self._on_the_way.append(self._start(batch))
         await asyncio.sleep(0)  # so that it leaves now, not when the next batch is full
 
-    def _start(self, positions: list[int]) -> asyncio.Task[None]:
-        call, entry = self._sent[positions[0]]
-        if not entry.desk[1]:
-            return asyncio.create_task(self._write(positions))
-        queue = call.options.queue
-        self._last[queue] = asyncio.create_task(self._write(positions, self._last.get(queue)))
+    def _start(self, batch: _Batch) -> asyncio.Task[None]:
+        if not batch.entries[0].desk[1]:
+            return asyncio.create_task(self._write(batch))
+        queue = batch.calls[0].options.queue
+        self._last[queue] = asyncio.create_task(self._write(batch, self._last.get(queue)))
         return self._last[queue]
 
-    async def _write(self, positions: list[int], after: asyncio.Task[None] | None = None) -> None:
+    async def _write(self, batch: _Batch, after: asyncio.Task[None] | None = None) -> None:
         if after is not None:
             await after
-        for batch in in_batches(positions, lambda position: entry_size(self._sent[position][1])):
-            entries = [self._sent[position][1] for position in batch]
-            codes = await self._intake.add_many(self._sent[batch[0]][0].options.queue, entries)
-            self._codes.update(zip(batch, codes, strict=True))
-
-
-def _handle(call: Call[Any], entry: Entry, code: int, desk: Desk | None) -> Handle[Any]:
-    return Handle(entry.task_id, call.options.queue, call.type, str(entry.state), code == CREATED, desk)
+        queue, state = batch.calls[0].options.queue, str(batch.entries[0].state)
+        codes = await self._intake.add_many(queue, batch.entries)
+        handles, desk = self._handles, self._desk
+        for place, call, entry, code in zip(batch.places, batch.calls, batch.entries, codes, strict=True):
+            handles[place] = Handle(entry.task_id, queue, call.type, state, code == CREATED, desk)

@@ -117,7 +117,10 @@ class Intake:
             try:
                 if not self._is_registered(queue):
                     await self.register(queue)
-                codes = await self._write(queue, entries, unsure)
+                call = self.insertion(queue, entries)
+                codes: list[int] = await self._redis.run(call.script, call.keys, call.args)
+                if ID_EXISTS in codes:
+                    await self._insist_each(queue, entries, codes, unsure)
             except (ConnectionLost, NotReady) as exc:
                 if time.monotonic() + pause > give_up:
                     raise
@@ -125,17 +128,14 @@ class Intake:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))
                 pause = min(pause * 2, 1.0)
                 continue
+            if codes == [CLOSED]:
+                raise QueueClosed(queue)
             return codes
 
-    async def _write(self, queue: str, entries: Sequence[Entry], unsure: bool) -> list[int]:
-        call = self.insertion(queue, entries)
-        codes = list(await self._redis.run(call.script, call.keys, call.args))
-        if codes == [CLOSED]:
-            raise QueueClosed(queue)
+    async def _insist_each(self, queue: str, entries: Sequence[Entry], codes: list[int], unsure: bool) -> None:
         for position, entry in enumerate(entries):
             if codes[position] == ID_EXISTS and (unsure or entry.replace):
                 codes[position] = await self._insist(queue, entry, unsure)
-        return codes
 
     async def _insist(self, queue: str, entry: Entry, unsure: bool) -> int:
         """The id is there: by an earlier try of ours whose answer was lost, or by a task that shall make room."""
@@ -175,14 +175,16 @@ class Intake:
 
     def _plain(self, queue: str, entries: Sequence[Entry]) -> Call:
         """Most batches have neither locks nor expiries: what is not sent need not be read."""
-        lean = not any(entry.unique_key or entry.expires for entry in entries)
-        args: list[Argument] = [keys.task_prefix(queue), len(entries), 2 if lean else 5]
-        if lean:
-            for entry in entries:
-                args += (entry.task_id, entry.message)
+        args: list[Argument] = [keys.task_prefix(queue), len(entries), 2]
+        for entry in entries:
+            if entry.unique_key or entry.expires:
+                break
+            args += (entry.task_id, entry.message)
         else:
-            for entry in entries:
-                args += (entry.task_id, entry.message, entry.unique_key, entry.unique_ttl, entry.expires)
+            return Call(ENQUEUE, (keys.pending(queue),), args)
+        args[2:] = [5]
+        for entry in entries:
+            args += (entry.task_id, entry.message, entry.unique_key, entry.unique_ttl, entry.expires)
         return Call(ENQUEUE, (keys.pending(queue),), args)
 
     def _bound(self, queue: str, entries: Sequence[Entry]) -> Call:

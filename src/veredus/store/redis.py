@@ -80,7 +80,12 @@ class Server:
         connection = self._connection
         if connection is None or not connection.alive:
             connection = await self._connect()
-        return await self._evaluate(connection, script, keys, args)
+        try:
+            return await connection.call("EVALSHA", script.sha, len(keys), *keys, *args)
+        except faults.NoScript:
+            return await connection.call("EVAL", script.source, len(keys), *keys, *args)
+        except NotReady as exc:
+            raise self._judged(connection, exc) from None
 
     async def run_each(self, calls: Sequence[Call]) -> list[Any]:
         results = await self.command_each([("EVALSHA", c.script.sha, len(c.keys), *c.keys, *c.args) for c in calls])
@@ -150,16 +155,6 @@ class Server:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    async def _evaluate(
-        self, connection: Connection, script: Script, keys: Sequence[str], args: Sequence[Argument]
-    ) -> Any:
-        try:
-            return await connection.call("EVALSHA", script.sha, len(keys), *keys, *args)
-        except faults.NoScript:
-            return await connection.call("EVAL", script.source, len(keys), *keys, *args)
-        except NotReady as exc:
-            raise self._judged(connection, exc) from None
 
     def _judged(self, connection: Connection, exc: NotReady) -> StoreError:
         """What the caller is told. A read-only server is no longer the master: its connection is dropped, so that the

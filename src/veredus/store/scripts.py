@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-_HEADER = re.compile(r"^-- (KEYS|ARGV|RETURNS|include:)[ \t]*(.*)$", re.MULTILINE)
+_HEADER = re.compile(r"^-- (KEYS|ARGV|RETURNS)[ \t]*(.*)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^ *-- include:(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ def load(name: str, *, keys: str, args: str) -> Script:
         raise AssertionError(
             f"lua/{name}.lua says KEYS {header.keys!r} ARGV {header.args!r}, Python passes {keys!r} and {args!r}"
         )
-    body = "\n".join([_read(f"include/{include}") for include in header.includes] + [source])
+    # Where the line stands: a script that mostly ends before it does not make the functions that it does not need.
+    body = _INCLUDE.sub(lambda line: "\n".join([_read(f"include/{include}") for include in line[1].split()]), source)
     fixed_keys = "*" not in keys and "[" not in keys
     return Script(name, body, hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest(), fixed_keys)
 
@@ -47,7 +49,7 @@ def read_header(source: str) -> Header:
     found = {kind: text.strip() for kind, text in _HEADER.findall(source)}
     if "KEYS" not in found or "ARGV" not in found or "RETURNS" not in found:
         raise AssertionError("a script opens with -- KEYS, -- ARGV and -- RETURNS")
-    return Header(found["KEYS"], found["ARGV"], tuple(found.get("include:", "").split()))
+    return Header(found["KEYS"], found["ARGV"], tuple(" ".join(_INCLUDE.findall(source)).split()))
 
 
 @cache

@@ -117,6 +117,9 @@ class ArgumentsCodec:
         self._names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
         self._required = tuple(p.name for p in parameters if p.default is p.empty)
+        is_enough = [set(self._required) <= set(self._positional[:number]) for number in range(len(parameters) + 1)]
+        self._complete = range(is_enough.index(True), len(self._positional) + 1) if any(is_enough) else range(0)
+        """So many arguments, given by their places alone, leave nothing to look at."""
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise ConfigError(
@@ -138,6 +141,8 @@ class ArgumentsCodec:
         return _decoder(record, self._function)
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        if not kwargs and len(args) in self._complete:
+            return encode_value(dict(zip(self._positional, args, strict=False)))
         if len(args) > len(self._positional):
             raise self._wrong(f"takes {len(self._positional)} positional arguments, got {len(args)}")
         given = dict(zip(self._positional, args, strict=False))

@@ -4,7 +4,7 @@
 -- RETURNS  {now_ms, lease end in s, still pending (-1: paused), {id, message, ...}, {dropped id, reason, ...},
 --   {id, how to cancel it, ...}: those among the first that shall not be run but cancelled,
 --   ms after which to ask again because the queue is at its limit, or -1}
--- include: clock checks chunks hold tell lanes limits admission
+-- include: clock checks chunks hold
 -- `batch` remembers the number of this worker's last batch. Asked again with a number already served (its reply was
 -- lost, or an old request arrives after a newer one), the script hands out that same batch instead of a second one.
 local pending, paused, active, lease, batch = unpack(KEYS)
@@ -15,6 +15,7 @@ local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
 local rows, dropped, cancels = {}, {}, {}
 
 if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
+  -- include: lanes limits
   local running = redis.call('LRANGE', active, 0, -1)
   for i = #running, 1, -1 do -- the first taken stands last
     local id = running[i]
@@ -40,7 +41,10 @@ local limits, gate = queue_prefix .. 'limits', nil
 local is_plain = redis.call('EXISTS', paused, limits, queue_prefix .. 'limited') == 0
 if not is_plain then
   if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped, cancels, -1 } end
-  if redis.call('EXISTS', limits) == 1 then gate = admission(queue_prefix, now, now_up, nanoseconds) end
+  if redis.call('EXISTS', limits) == 1 then
+    -- include: lanes limits admission
+    gate = admission(queue_prefix, now, now_up, nanoseconds)
+  end
 end
 local length = redis.call('LLEN', pending)
 expect(active, 'list')
@@ -153,21 +157,24 @@ if taken > 0 then
     if is_plain then call('HDEL', key, 'pending_since') else call('HDEL', key, 'pending_since', 'limited_by') end
   end
   for _, row in ipairs(locked) do keep_lock(row[1], row[2], lease_ms) end
-  for _, row in ipairs(expired) do
-    local left = redis.call('HMGET', row[2], 'unique_key', 'waited')
-    release(left[1], row[1])
-    redis.call('DEL', row[2])
-    tell(left[2], 'expired', row[2])
-  end
   delete_all(stubs)
-  for _, row in ipairs(expired) do
-    if row[3] then leave_lane(queue_prefix, row[3], row[1], nanoseconds) end
-  end
-  for _, row in ipairs(strays) do park(queue_prefix, row[1], nanoseconds) end
-  for _, row in ipairs(joining) do join_lane(queue_prefix, row[2], row[1], now) end
-  for _, row in ipairs(strays) do
-    join_lane(queue_prefix, row[2], row[1], now)
-    next_turn(queue_prefix, row[2], nanoseconds) -- its first may have ended without us
+  if #expired + #strays + #joining > 0 then
+    -- include: tell lanes
+    for _, row in ipairs(expired) do
+      local left = redis.call('HMGET', row[2], 'unique_key', 'waited')
+      release(left[1], row[1])
+      redis.call('DEL', row[2])
+      tell(left[2], 'expired', row[2])
+    end
+    for _, row in ipairs(expired) do
+      if row[3] then leave_lane(queue_prefix, row[3], row[1], nanoseconds) end
+    end
+    for _, row in ipairs(strays) do park(queue_prefix, row[1], nanoseconds) end
+    for _, row in ipairs(joining) do join_lane(queue_prefix, row[2], row[1], now) end
+    for _, row in ipairs(strays) do
+      join_lane(queue_prefix, row[2], row[1], now)
+      next_turn(queue_prefix, row[2], nanoseconds) -- its first may have ended without us
+    end
   end
   if gate then gate.settle(lease_end) end
   local is_exact = not gate and #expired == 0 and #strays == 0 -- else others may have become pending meanwhile

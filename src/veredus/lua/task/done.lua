@@ -2,7 +2,7 @@
 -- KEYS  active lease processed
 -- ARGV  task_prefix count width owner {task_id [owner unique_key]}* [now_ms]
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
--- include: clock checks chunks active hold counters tell lanes limits
+-- include: clock checks chunks active hold counters
 -- `width` is 1 when all tasks of the call are of one owner and none has a unique lock, else 3.
 local active, lease, processed = unpack(KEYS)
 local task_prefix, count, width, owner = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -48,10 +48,16 @@ if in_chunks('ZREM', lease, ids) < count_held then -- an id came twice: the seco
 end
 leave_active(active, ids)
 delete_all(keys)
-for _, row in ipairs(bound) do
-  if row[2] then leave_lane(queue_prefix, row[2], row[1], nanoseconds) end
-  if row[3] then free_slots(queue_prefix, row[3], row[1], now, nanoseconds) end
+if #bound > 0 then
+  -- include: lanes limits
+  for _, row in ipairs(bound) do
+    if row[2] then leave_lane(queue_prefix, row[2], row[1], nanoseconds) end
+    if row[3] then free_slots(queue_prefix, row[3], row[1], now, nanoseconds) end
+  end
 end
-for _, row in ipairs(waited) do tell(row[1], row[2], row[3]) end
+if #waited > 0 then
+  -- include: tell
+  for _, row in ipairs(waited) do tell(row[1], row[2], row[3]) end
+end
 tally(now, processed, count_held, nil, 0)
 return lost

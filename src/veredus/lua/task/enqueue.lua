@@ -2,10 +2,24 @@
 -- KEYS  pending
 -- ARGV  task_prefix count width {task_id message [unique_key unique_ttl expires]}* [now_ms]
 -- RETURNS  one code per task: 1 enqueued, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed
--- include: clock checks closed chunks
 -- `width` is 2 when no task of the call has a lock or an expiry, else 5.
 local pending = KEYS[1]
 local task_prefix, count, width = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+-- One task alone, as most clients send them: to make the functions that are included below would take longer than to
+-- store it. What clock() and closed_mark() do is written out here.
+if count == 1 and width == 2 and not ARGV[6] then
+  local id, time = ARGV[4], redis.call('TIME')
+  local key = task_prefix .. id
+  if redis.call('EXISTS', key, string.sub(task_prefix, 1, -3) .. 'closed') == 0 then
+    local nanoseconds = time[1] .. string.sub('00000' .. time[2], -6) .. '000'
+    redis.call('LPUSH', pending, id) -- first, because only this can be refused
+    redis.call('HSET', key, 'msg', ARGV[5], 'state', 'pending', 'pending_since', nanoseconds)
+    return { 1 }
+  end
+end
+
+-- include: clock checks closed chunks
 local now, now_up, nanoseconds = clock(ARGV[4 + count * width])
 local ids, keys, seen, twins = {}, {}, {}, false
 for i = 1, count do
