@@ -22,16 +22,29 @@ class Drain:
     redis_load: float
 
 
-async def drain(server: BenchServer, count: int, processes: int = 1, *, first: float = 0.1, last: float = 0.9) -> Drain:
+async def drain(server: BenchServer, count: int, processes: int = 1) -> Drain:
     await fill(server, count)
     with contextlib.ExitStack() as stack:
         pids = [stack.enter_context(worker(server)).pid for _ in range(processes)]
-        began, start = await _reach(server, int(count * first))
+        began, start = await _reach(server, int(count * 0.1))
         cpu, redis_cpu = sum(map(process_cpu, pids)), server.cpu_seconds()
-        ended, stop = await _reach(server, int(count * last))
+        ended, stop = await _reach(server, int(count * 0.9))
         cpu, redis_cpu = sum(map(process_cpu, pids)) - cpu, server.cpu_seconds() - redis_cpu
     done, seconds = stop - start, ended - began
     return Drain(done / seconds, cpu / done * 1e6, redis_cpu / done * 1e6, redis_cpu / seconds)
+
+
+async def drain_deep(server: BenchServer, count: int, window: int, windows: int) -> list[float]:
+    """Tasks per second in windows one after another, while most of the queue is still pending."""
+    await fill(server, count)
+    rates = []
+    with worker(server):
+        began, start = await _reach(server, window // 4)
+        for number in range(1, windows + 1):
+            ended, stop = await _reach(server, window // 4 + window * number)
+            rates.append((stop - start) / (ended - began))
+            began, start = ended, stop
+    return rates
 
 
 async def _reach(server: BenchServer, wanted: int) -> tuple[float, int]:
