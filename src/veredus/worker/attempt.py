@@ -20,6 +20,7 @@ from veredus.model.request import SESSION, answers
 from veredus.model.retry import RetryDelayFunction, asynq_default
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
 from veredus.model.verdict import Action, End, Outcome, Verdict, describe, failed_message, judge
+from veredus.store.work import Batch
 from veredus.wire.messages import UndecodableMessage, clean, decode_task, encode_task
 from veredus.wire.payload import encode_value
 from veredus.worker.alarms import Alarms
@@ -80,19 +81,30 @@ class Workshop:
         self._carrier: Carrier[Attempt] = Carrier(self._run)
         self.started = 0
 
-    def start(self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float, cancel: str = "") -> None:
-        """Begin an attempt of a task that was just dequeued; with `cancel`, only to end it as that says."""
+    def start(self, queue: str, batch: Batch, lease_seconds: float) -> None:
+        """Begin an attempt of every task that was just dequeued; of those to be cancelled only to end it."""
+        now, monotonic, cancels = self._clock.time(), self._clock.monotonic(), batch.cancels
+        for task_id, data in batch.rows:
+            attempt = self._attempt(queue, batch.owner, task_id, data, lease_seconds, now, monotonic)
+            if attempt is not None:
+                if task_id in cancels:
+                    attempt.cancel(cancels[task_id])
+                self._hands.take(attempt)
+                self._carrier.carry(attempt)
+
+    def _attempt(
+        self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float, now: float, monotonic: float
+    ) -> Attempt | None:
         self.started += 1
         try:
             message = decode_task(data)
         except UndecodableMessage as exc:
             self._quarantine(queue, owner, task_id, data, exc)
-            return
+            return None
         message.id, message.queue = task_id, queue
-        now, monotonic = self._clock.time(), self._clock.monotonic()
         deadline = deadline_of(message, now)
         task = self._mux.find(message.type)
-        attempt = Attempt(
+        return Attempt(
             queue,
             task_id,
             owner,
@@ -105,10 +117,6 @@ class Workshop:
             where="loop" if task is None else task.run_in,
             reports=self._reports,
         )
-        if cancel:
-            attempt.cancel(cancel)
-        self._hands.take(attempt)
-        self._carrier.carry(attempt)
 
     async def _run(self, attempt: Attempt) -> None:
         """Execute, judge, settle."""

@@ -186,9 +186,7 @@ class Processor(Role):
                 (queue, task_id), f"task {task_id} of queue {queue} cannot be run and was removed: {reason}"
             )
             self._bus.emit(ItemDropped(queue, task_id, reason))
-        start, owner, cancels = self._workshop.start, batch.owner, batch.cancels
-        for task_id, data in batch.rows:
-            start(queue, owner, task_id, data, self._lease, cancels.get(task_id, ""))
+        self._workshop.start(queue, batch, self._lease)
         if batch.left == 0:
             self._ready.pop(queue, None)
             self._empty[queue].set()
