@@ -67,6 +67,7 @@ class Bench:
             await self.latency()
             await self.drain()
             await self.scale()
+            await self.growth()
             await self.gateway()
         self.report.add("weight", "import veredus", _import_ms(), "ms", "", "<= 150")
         self.report.rows[0]["value"] = statistics.median(self.pings)
@@ -84,29 +85,28 @@ class Bench:
             )
 
     async def drain(self) -> None:
-        one = await self._drain_one("with the append-only file", ">= 3 x")
+        one = await self._drain("drain with the append-only file")
         with self.server.without_log():
-            await self._drain_one("without the append-only file", ">= 3 x")
+            await self._drain("drain without the append-only file")
         two = await self.said("drain, two processes", drain.drain(self.server, self.many * 2, 2))
         remark = f"{two.rate / one:.2f} x one, Redis at {two.redis_load:.0%}"
         self.report.add("drain", "two processes", two.rate, "/s", remark, ">= 1.3 x or Redis >= 85 %")
-        deep, window = (100_000, 20_000) if self.quick else (1_000_000, 80_000)
-        found = [await self.said("drain, 20,000 pending", drain.drain(self.server, 20_000)) for _ in range(self.rounds)]
-        small = statistics.median(one.rate for one in found)
-        windows = await self.said(f"drain, {deep:,} pending", drain.drain_deep(self.server, deep, window, self.rounds))
-        large = statistics.median(windows)
-        self.report.add("drain", "20,000 pending", small, "/s")
-        self.report.add("drain", f"{deep:,} pending", large, "/s", f"{large / small:.2f} x 20,000", ">= 0.9 x")
 
-    async def _drain_one(self, how: str, aim: str) -> float:
-        found = await self.beside_ping(f"drain, {how}", lambda: drain.drain(self.server, self.many * 2))
+    async def _drain(self, group: str) -> float:
+        found = await self.beside_ping(group, lambda: drain.drain(self.server, self.many * 2))
         ratio, one = _middle([(one.rate / (GO_RATE * ping / GO_PING), one) for ping, one in found])
-        group = f"drain {how}"
-        self.report.add(group, "one process", one.rate, "/s", f"{ratio:.1f} x Go Asynq (scaled)", aim)
+        self.report.add(group, "one process", one.rate, "/s", f"{ratio:.1f} x Go Asynq (scaled)", ">= 3 x")
         worker_us = statistics.median(one.worker_us for _, one in found)
         redis_us = statistics.median(one.redis_us for _, one in found)
         self.report.add(group, "worker CPU per task", worker_us, "us", "", "<= 25")
         self.report.add(group, "Redis CPU per task", redis_us, "us", "", "<= 12")
+        deep, window = (100_000, 20_000) if self.quick else (1_000_000, 80_000)
+        shallow = [await self.said(f"{group}, 20,000 pending", drain.drain(self.server, 20_000)) for _ in found]
+        small = statistics.median(one.rate for one in shallow)
+        windows = drain.drain_deep(self.server, deep, window, self.rounds)
+        large = statistics.median(await self.said(f"{group}, {deep:,} pending", windows))
+        self.report.add(group, "20,000 pending", small, "/s")
+        self.report.add(group, f"{deep:,} pending", large, "/s", f"{large / small:.2f} x 20,000", ">= 0.9 x")
         return one.rate
 
     async def latency(self) -> None:
@@ -134,6 +134,24 @@ class Bench:
         self.report.add("settle", "5,000 active, random order", mixed, "us Redis", "", "<= 60")
         ours, go = await self.said("memory", scale.memory_per_task(self.server))
         self.report.add("memory", "per pending task", ours, "bytes", f"{ours / go:.3f} x as Go writes it", "<= 1 x")
+
+    async def growth(self) -> None:
+        """How the cost of a task grows with its size, with the number of queues and with that of workers."""
+        few = self.many // 5
+        for size, count in ((100, self.many), (1_000, self.many), (10_000, few), (100_000, few // 5)):
+            found = drain.drain(self.server, count, payload="x" * (size - 13))
+            self._grown(f"payload of {size:,} bytes", await self.said("drain, larger payloads", found))
+        for number in (1, 10, 100):
+            found = drain.drain(self.server, self.many, queues=[f"bench{n}" for n in range(number)])
+            self._grown(f"{number} queue{'s' * (number > 1)}", await self.said("drain, several queues", found))
+        for number in (1, 2, 4):
+            found = drain.drain(self.server, self.many, number)
+            name = f"{number} worker process{'es' * (number > 1)}"
+            self._grown(name, await self.said("drain, several processes", found))
+
+    def _grown(self, name: str, one: drain.Drain) -> None:
+        remark = f"Redis {one.redis_us:.1f} us and {one.redis_load:.0%} of a core, workers {one.worker_us:.1f} us"
+        self.report.add("growth", name, one.rate, "/s", remark)
 
     async def gateway(self) -> None:
         seconds = 3.0 if self.quick else 6.0

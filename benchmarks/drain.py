@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.enqueue import fill
+from benchmarks.enqueue import PAYLOAD, fill
 from benchmarks.server import BenchServer, process_cpu
 from benchmarks.workers import worker
-
-PROCESSED = "asynq:{bench}:processed"
 
 
 @dataclass(frozen=True)
@@ -22,13 +21,20 @@ class Drain:
     redis_load: float
 
 
-async def drain(server: BenchServer, count: int, processes: int = 1) -> Drain:
-    await fill(server, count)
+async def drain(
+    server: BenchServer,
+    count: int,
+    processes: int = 1,
+    *,
+    queues: Sequence[str] = ("bench",),
+    payload: str = PAYLOAD,
+) -> Drain:
+    await fill(server, count, queues=queues, payload=payload)
     with contextlib.ExitStack() as stack:
-        pids = [stack.enter_context(worker(server)).pid for _ in range(processes)]
-        began, start = await _reach(server, int(count * 0.1))
+        pids = [stack.enter_context(worker(server, "--queues", ",".join(queues))).pid for _ in range(processes)]
+        began, start = await _reach(server, int(count * 0.1), queues)
         cpu, redis_cpu = sum(map(process_cpu, pids)), server.cpu_seconds()
-        ended, stop = await _reach(server, int(count * 0.9))
+        ended, stop = await _reach(server, int(count * 0.9), queues)
         cpu, redis_cpu = sum(map(process_cpu, pids)) - cpu, server.cpu_seconds() - redis_cpu
     done, seconds = stop - start, ended - began
     return Drain(done / seconds, cpu / done * 1e6, redis_cpu / done * 1e6, redis_cpu / seconds)
@@ -47,9 +53,10 @@ async def drain_deep(server: BenchServer, count: int, window: int, windows: int)
     return rates
 
 
-async def _reach(server: BenchServer, wanted: int) -> tuple[float, int]:
+async def _reach(server: BenchServer, wanted: int, queues: Sequence[str] = ("bench",)) -> tuple[float, int]:
+    counters = [f"asynq:{{{queue}}}:processed" for queue in queues]
     while True:
-        done = int(server.client.get(PROCESSED) or 0)
+        done = sum(int(number or 0) for number in server.client.mget(counters))
         if done >= wanted:
             return time.perf_counter(), done
         await asyncio.sleep(0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 from benchmarks.server import BenchServer
 from benchmarks.tasks import app, noop
@@ -43,7 +44,10 @@ def synchronously(count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
-async def fill(server: BenchServer, count: int) -> None:
+async def fill(server: BenchServer, count: int, *, queues: Sequence[str] = ("bench",), payload: str = PAYLOAD) -> None:
+    """So many tasks in all, as many in each queue."""
     server.flush()
-    for first in range(0, count, 50_000):
-        await app.enqueue_many(noop.call(PAYLOAD) for _ in range(min(50_000, count - first)))
+    for queue in queues:
+        task, wanted = noop.using(queue=queue), count // len(queues)
+        for first in range(0, wanted, 50_000):
+            await app.enqueue_many(task.call(payload) for _ in range(min(50_000, wanted - first)))

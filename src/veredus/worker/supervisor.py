@@ -215,8 +215,9 @@ class Supervisor:
             return 0
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         logger.error("worker process %d ended with %s", pid, how)
+        was_stopping = self._stopping  # a stop that is asked for while its tasks are given back was not disturbed by it
         self._give_back(child)
-        if self._stopping:
+        if was_stopping:
             return 0 if code == -signal.SIGTERM else 1
         if code == EXIT_CONFIG:
             return code
