@@ -56,7 +56,7 @@ def _calls(desk: Desk) -> dict[str, Callable[[], Awaitable[Any]]]:
     probes = [(queue, [Probe("g", "s", 0, 0, 60_000)]) for queue in queues]
     ticks = [Tick(queue, "s", 0, 1, 1000, Entry("t", b"")) for queue in queues]
     return {
-        "dequeue": lambda: asyncio.gather(*[work.dequeue(queue, 1) for queue in queues]),
+        "dequeue": lambda: work.dequeue_each([(queue, 1) for queue in queues]),
         "lengths": lambda: work.lengths(queues),
         "forward": lambda: store.delays.forward(queues),
         "extend": lambda: store.leases.extend(holdings),

@@ -7,11 +7,13 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from veredus import App, Limit, current
 from veredus.cli.logs import configure
+from veredus.errors import StoreError
 from veredus.store.work import Batch, Work
 
 app = App()
@@ -33,11 +35,12 @@ async def limited(key: str, seconds: float) -> None:
 class Noted(Work):
     """Says what Redis's clock read when it handed out each task."""
 
-    async def dequeue(self, queue: str, wanted: int) -> Batch:
-        batch = await super().dequeue(queue, wanted)
-        for task_id, _ in batch.rows:
-            note("dequeue", task_id, batch.now_ms / 1000)
-        return batch
+    async def dequeue_each(self, wanted: Sequence[tuple[str, int]]) -> list[Batch | StoreError]:
+        answers = await super().dequeue_each(wanted)
+        for batch in answers:
+            for task_id, _ in batch.rows if isinstance(batch, Batch) else ():
+                note("dequeue", task_id, batch.now_ms / 1000)
+        return answers
 
 
 def main(url: str, settings: dict[str, Any]) -> int:

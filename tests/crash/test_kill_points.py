@@ -13,7 +13,7 @@ POINTS = {
     # name: (where, when, which settlement the tasks lead to)
     "taken-first": ("veredus.worker.attempt:Workshop.start", "before", {}),
     "taken-some": ("veredus.worker.attempt:Workshop._attempt", "after", {}),
-    "reply-of-dequeue": ("veredus.store.work:Work.dequeue", "after", {}),
+    "reply-of-dequeue": ("veredus.store.work:Work.dequeue_each", "after", {}),
     "handler": (None, "", {"kills": 1}),
     "handler-ended": ("veredus.worker.settlement:Settler.settle", "before", {}),
     "handlers-ended": ("veredus.worker.settlement:Settler.settle", "after", {}),

@@ -12,6 +12,7 @@ import pytest
 from tests.integration.support import FAST, Look, eventually
 from tests.support.servers import VALKEY_ONLY
 from veredus import App, Job
+from veredus.store.work import Work
 from veredus.wire import keys
 
 pytestmark = VALKEY_ONLY
@@ -46,6 +47,34 @@ async def test_weights_share_in_proportion_and_starve_nobody(app: App, look: Loo
     assert 140 <= first.count("critical") <= 200  # expected 180
     assert 60 <= first.count("default") <= 125  # expected 90
     assert 12 <= first.count("low") <= 55  # expected 30
+
+
+@pytest.mark.parametrize("names", ["a", "a,b,c"])
+async def test_the_next_question_leaves_before_the_handlers_of_the_last_answer_run(
+    app: App, look: Look, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that Redis works while they do."""
+    events: list[str] = []
+    real = Work.dequeue_each
+
+    async def asked(self: Work, wanted: Any) -> Any:
+        events.append("asked")
+        answers = await real(self, wanted)
+        events.append("answered")
+        return answers
+
+    @app.task(name="t")
+    async def note() -> None:
+        events.append("ran")
+
+    for queue in names.split(","):
+        await app.enqueue_many(note.using(queue=queue).call() for _ in range(40))
+    monkeypatch.setattr(Work, "dequeue_each", asked)
+    total = 40 * len(names.split(","))
+    async with app.worker(names, **FAST, concurrency=20):
+        await eventually(lambda: events.count("ran") == total)
+    assert "ran" in events
+    assert events[: events.index("ran")] == ["asked", "answered", "asked"]
 
 
 @pytest.mark.parametrize(("concurrency", "kind"), [(1, "loop"), (3, "loop"), (3, "thread")])

@@ -80,6 +80,7 @@ async def test_cut_and_resumed_with_the_rotated_secret_nothing_missing_nothing_t
     async with connect(either.url, on_message=lambda item: seen.append(item.seq), **QUICK) as peer:
         for number in range(4):
             secret = either.session.secrets[0]
+            await until(lambda secret=secret: peer.export().secret == secret)  # type: ignore[misc]
             for _ in range(10):
                 either.push()
             if number % 2:

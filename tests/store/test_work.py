@@ -12,12 +12,12 @@ from tests.support.keyspace import check_invariant
 from tests.support.proxy import proxy_before
 from tests.support.queue import Queue
 from tests.support.servers import RealServer
-from veredus.errors import ConnectionLost
+from veredus.errors import CommandRefused, ConnectionLost
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry
 from veredus.store.intake import Entry
 from veredus.store.leases import Extension, Holding
 from veredus.store.store import Store, connect
-from veredus.store.work import Work
+from veredus.store.work import Batch, Work
 
 
 @pytest.fixture
@@ -41,6 +41,26 @@ async def test_a_paused_queue_and_dropped_ids(work: Work, redis_client: Any) -> 
     await redis_client.delete("asynq:{q}:paused", "asynq:{q}:t:a")
     batch = await work.dequeue("q", 2)
     assert ([row[0] for row in batch.rows], batch.dropped) == (["b", "c"], [("a", "dangling")])
+
+
+async def test_several_queues_are_asked_at_once_and_each_answers_for_itself(
+    work: Work, store: Store, redis_client: Any
+) -> None:
+    await store.intake.add_many("other", [Entry("o", b"O")])
+    await redis_client.set("asynq:{broken}:pending", "no list")
+    there, broken, other = await work.dequeue_each([("q", 2), ("broken", 1), ("other", 3)])
+    assert isinstance(there, Batch)
+    assert isinstance(other, Batch)
+    assert (there.rows, there.left) == ([("a", b"A"), ("b", b"B")], 4)
+    assert (other.rows, other.left, other.owner) == ([("o", b"O")], 0, "w:1")
+    assert isinstance(broken, CommandRefused)
+    await redis_client.delete("asynq:{broken}:pending")
+    await store.intake.add_many("broken", [Entry("x", b"X")])
+    again, more = await work.dequeue_each([("broken", 1), ("q", 1)])
+    assert isinstance(again, Batch)
+    assert isinstance(more, Batch)
+    assert (again.rows, again.owner) == ([("x", b"X")], "w:1")  # the question that was not answered, once more
+    assert (more.rows, more.owner) == ([("c", b"C")], "w:2")
 
 
 async def test_every_way_out(work: Work, store: Store, redis_client: Any) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from veredus.errors import ConfigError
 
+HANDFULS = 4
+"""No more queues than that are asked at once."""
+
 
 def parse_queues(given: Mapping[str, int] | Sequence[str] | str) -> dict[str, int]:
     """`{"critical": 6}`, `["critical", "low"]` or `critical=6,low`: names with their weights."""
@@ -43,11 +46,14 @@ def by_priority(queues: Mapping[str, int]) -> list[str]:
 def shares(queues: Mapping[str, int], hands: int, rng: random.Random) -> list[tuple[str, int]]:
     """Weighted: deal the free hands out by chance, each to a queue with a probability of weight / sum of weights.
 
-    All queues can then be asked in one round trip, and together never for more than there are hands.
+    All queues can then be asked in one round trip, and together never for more than there are hands. Many hands are
+    dealt by the handful: to ask fifty queues for one task each costs much more than to ask a few for a dozen.
     """
     if len(queues) == 1:
         return [(next(iter(queues)), hands)]
+    handful, rest = divmod(hands, HANDFULS)
+    sizes = [handful + (place < rest) for place in range(min(hands, HANDFULS))]
     dealt: dict[str, int] = {}
-    for name in rng.choices(list(queues), list(queues.values()), k=hands):
-        dealt[name] = dealt.get(name, 0) + 1
+    for name, size in zip(rng.choices(list(queues), list(queues.values()), k=len(sizes)), sizes, strict=True):
+        dealt[name] = dealt.get(name, 0) + size
     return list(dealt.items())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from veredus.errors import StoreError
 from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
 from veredus.store.connection import Argument
@@ -75,22 +76,48 @@ class Work:
 
     async def dequeue(self, queue: str, wanted: int) -> Batch:
         """Take up to `wanted` tasks. After an error, the next call asks for the same batch first."""
-        again = queue in self._unanswered
-        number = self._numbers.get(queue, 0) + (0 if again else 1)
+        (answer,) = await self.dequeue_each([(queue, wanted)])
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    async def dequeue_each(self, wanted: Sequence[tuple[str, int]]) -> list[Batch | StoreError]:
+        """Take tasks of several queues, in one round trip per server; each has its own answer."""
+        questions = [self._question(queue, number) for queue, number in wanted]
+        if len(questions) == 1:
+            call = questions[0][1]
+            try:
+                replies = [await self._redis.run(call.script, call.keys, call.args)]
+            except StoreError as exc:
+                return [exc]
+        else:
+            replies = await self._redis.run_each([call for _, call in questions])
+        return [
+            self._answer(queue, owner, reply)
+            for (queue, _), (owner, _), reply in zip(wanted, questions, replies, strict=True)
+        ]
+
+    def _question(self, queue: str, wanted: int) -> tuple[str, Call]:
+        is_again = queue in self._unanswered
+        number = self._numbers.get(queue, 0) + (0 if is_again else 1)
         self._numbers[queue] = number
         owner = holding.owner(self._worker_id, number)
         self._unanswered.add(queue)
-        reply = await self._redis.run(
-            DEQUEUE,
-            [
-                keys.pending(queue),
-                keys.paused(queue),
-                keys.active(queue),
-                keys.lease(queue),
-                keys.batch(queue, self._worker_id),
-            ],
-            [keys.task_prefix(queue), wanted, self._lease_ms, owner, number, int(again), BATCH_MEMORY_MS],
+        names = (
+            keys.pending(queue),
+            keys.paused(queue),
+            keys.active(queue),
+            keys.lease(queue),
+            keys.batch(queue, self._worker_id),
         )
+        args = (keys.task_prefix(queue), wanted, self._lease_ms, owner, number, int(is_again), BATCH_MEMORY_MS)
+        return owner, Call(DEQUEUE, names, args)
+
+    def _answer(self, queue: str, owner: str, reply: Any) -> Batch | StoreError:
+        if isinstance(reply, StoreError):
+            return reply
+        if isinstance(reply, BaseException):
+            raise reply
         self._unanswered.discard(queue)
         now_ms, lease_end, left, rows, dropped, cancels, wait_ms = reply
         return Batch(

@@ -130,7 +130,7 @@ class Processor(Role):
             return False
         wanted = [(queue, min(number, self._capacity(queue))) for queue, number in shares(able, hands, self._rng)]
         asked = [(queue, number) for queue, number in wanted if number > 0]
-        await asyncio.gather(*[self._ask(queue, number) for queue, number in asked])
+        await self._ask(asked)
         return bool(asked)
 
     async def _fetch_in_order(self, hands: int) -> bool:
@@ -140,7 +140,7 @@ class Processor(Role):
             if place and len(able) - place > 2:
                 return await self._fetch_by_length(able[place:], hands) or asked
             asked = True
-            hands -= await self._ask(queue, min(hands, self._capacity(queue)))
+            hands -= await self._ask([(queue, min(hands, self._capacity(queue)))])
             if hands <= 0:
                 break
         return asked
@@ -156,29 +156,36 @@ class Processor(Role):
                 number = min(hands, self._capacity(queue), hands if length is None else length)
                 wanted.append((queue, number))
                 hands -= number
-        await asyncio.gather(*[self._ask(queue, number) for queue, number in wanted if number > 0])
+        await self._ask([(queue, number) for queue, number in wanted if number > 0])
         return bool(wanted)
 
-    async def _ask(self, queue: str, number: int) -> int:
-        rooms = self._rooms[queue]
-        try:
-            batch = await self._work.dequeue(queue, number)
-        except (ConnectionLost, NotReady) as exc:
+    async def _ask(self, asked: Sequence[tuple[str, int]]) -> int:
+        """Ask these queues for so many tasks each, and begin what they give; returns how many.
+
+        No asyncio task stands between here and the socket: it would run only after the handlers of the batch before,
+        and Redis would wait for them.
+        """
+        rooms = [self._rooms[queue] for queue, _ in asked]
+        answers = await self._work.dequeue_each(asked)
+        return sum(map(self._answered, [queue for queue, _ in asked], answers, rooms))
+
+    def _answered(self, queue: str, answer: Batch | StoreError, rooms: int) -> int:
+        if isinstance(answer, ConnectionLost | NotReady):
             # Of a cluster, one server may be gone: those who serve the other queues must not wait for it.
-            self.complaints.outage(exc, ("dequeue", queue))
+            self.complaints.outage(answer, ("dequeue", queue))
             pause = self._missing[queue] = min(2 * self._missing.get(queue, FIRST_PAUSE / 2), RETRY_AFTER)
             self._look_again_later(queue, pause)
             return 0
-        except StoreError as exc:
-            self.complaints.error(("dequeue", queue), f"cannot take tasks from queue {queue}", exc)
+        if isinstance(answer, StoreError):
+            self.complaints.error(("dequeue", queue), f"cannot take tasks from queue {queue}", answer)
             self._look_again_later(queue)
             return 0
         self._missing.pop(queue, None)
         self.complaints.recovered(("dequeue", queue))
-        self._begin(queue, batch)
-        if batch.wait is not None and self._rooms[queue] == rooms:  # else there was room meanwhile: ask again
-            self._look_again_in(queue, batch.wait)
-        return len(batch.rows)
+        self._begin(queue, answer)
+        if answer.wait is not None and self._rooms[queue] == rooms:  # else there was room meanwhile: ask again
+            self._look_again_in(queue, answer.wait)
+        return len(answer.rows)
 
     def _begin(self, queue: str, batch: Batch) -> None:
         for task_id, reason in batch.dropped:
