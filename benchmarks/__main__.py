@@ -204,14 +204,8 @@ def main() -> None:
     console, report = Console(), Report()
     with bench_server() as server:
         os.environ["VEREDUS_REDIS_URL"] = server.url
-        try:
-            import uvloop
-
-            factory = uvloop.new_event_loop
-        except ImportError:
-            factory = None
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(Bench(server, report, console, quick=arguments.quick).run())
+        # On asyncio's own loop, as most producers are; the workers run on uvloop, as `veredus worker` does by itself.
+        asyncio.run(Bench(server, report, console, quick=arguments.quick).run())
     report.print(console, "Veredus, and the limits of this machine in the same run")
     report.save(ARTIFACTS, "bench")
     bars = [(row["name"], row["value"]) for row in report.rows if row["group"] == "machine"]
