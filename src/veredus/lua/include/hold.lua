@@ -8,18 +8,21 @@ local function is_ours(held, lease_end)
   return held and string.sub(held, -#lease_end - 1) == ':' .. lease_end or false
 end
 
--- owns: whether this owner still has this task, whose lease ends when the lease set says. If so, it gives the fields
--- read: [2] is the one asked for, or else who waits for the task; [3] is the unique lock, [4] the order key, [5] the
--- limits whose room the task takes up; without these three if `is_lean`.
-local function owns(key, owner, lease_end, field, is_lean)
-  if not lease_end then return false end
-  local fields = is_lean and redis.pcall('HMGET', key, 'held', field or 'waited')
-    or redis.pcall('HMGET', key, 'held', field or 'waited', 'unique_key', 'order_key', 'slots')
-  return not fields.err and fields[1] == held_by(owner, lease_end) and fields
+-- owns: whether a task is held as given: what held_by says of its owner and of the lease that the lease set has now. If so,
+-- it gives the fields read: [2] is the one asked for, or else who waits for the task; [3] is the unique lock, [4] the
+-- order key, [5] the limits whose room the task takes up; without these three if `is_lean`.
+local read = redis.pcall
+local function owns(key, held, field, is_lean)
+  local fields = is_lean and read('HMGET', key, 'held', field or 'waited')
+    or read('HMGET', key, 'held', field or 'waited', 'unique_key', 'order_key', 'slots')
+  return not fields.err and fields[1] == held and fields
 end
 
--- holds: the same for one task whose lease was not looked up yet.
-local function holds(key, lease, id, owner, field) return owns(key, owner, redis.call('ZSCORE', lease, id), field) end
+-- holds: the same for one task of this owner, whose lease was not looked up yet.
+local function holds(key, lease, id, owner, field)
+  local lease_end = redis.call('ZSCORE', lease, id)
+  return lease_end and owns(key, held_by(owner, lease_end), field)
+end
 
 -- lease_ends: the lease scores of all tasks in ARGV, by position, in few calls.
 local function lease_ends(lease, first, width, count)

@@ -13,7 +13,7 @@ local lost, cancels = {}, {}
 for i = 1, count do
   local id, owner, lease_ms = unpack(ARGV, i * 3, i * 3 + 2)
   local key = task_prefix .. id
-  local held = owns(key, owner, ends[i], 'cancel')
+  local held = ends[i] and owns(key, held_by(owner, ends[i]), 'cancel')
   if held then
     local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
     redis.call('ZADD', lease, lease_end, id)

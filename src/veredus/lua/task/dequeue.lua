@@ -89,7 +89,7 @@ for round = 1, 10 do
   for i = #tail, 1, -1 do
     local id = tail[i]
     local key = task_prefix .. id
-    local fields = redis.pcall('HMGET', key, 'msg', 'state', 'expires_at', 'cancel', 'unique_key', 'order_key')
+    local fields = read('HMGET', key, 'msg', 'state', 'expires_at', 'cancel', 'unique_key', 'order_key')
     local reason
     if fields.err then
       reason = 'wrongtype'

@@ -14,13 +14,19 @@ local queue_prefix = string.sub(task_prefix, 1, -3)
 local is_lean = redis.call('EXISTS', queue_prefix .. 'lanes', queue_prefix .. 'limits', queue_prefix .. 'limited') == 0
 local ends = lease_ends(lease, 5, width, count)
 local count_held, lost, ids, keys, waited, bound = 0, {}, {}, {}, {}, {}
+local args, lease_end, expected = ARGV, nil, nil
 for i = 1, count do
   local at = 5 + (i - 1) * width
-  local id = ARGV[at]
+  local id = args[at]
   local key = task_prefix .. id
-  local held = owns(key, width == 1 and owner or ARGV[at + 1], ends[i], nil, is_lean)
+  if width > 1 then owner, lease_end = args[at + 1], nil end
+  if lease_end ~= ends[i] then -- most were taken together and end together
+    lease_end = ends[i]
+    expected = lease_end and held_by(owner, lease_end)
+  end
+  local held = lease_end and owns(key, expected, nil, is_lean)
   if held then
-    if width > 1 then release(ARGV[at + 2], id) end
+    if width > 1 then release(args[at + 2], id) end
     if held[2] then
       local verb = redis.call('HGET', key, 'cancel') == 'delete' and 'cancelled' or 'done'
       waited[#waited + 1] = { held[2], verb, key }
