@@ -149,6 +149,10 @@ class Bench:
             name = f"{number} worker process{'es' * (number > 1)}"
             self._grown(name, await self.said("drain, several processes", found))
 
+        with bench_server() as other:
+            found = drain.drain_apart((self.server, other), self.many)
+            self._grown("2 servers, a worker each", await self.said("drain, two servers", found))
+
     def _grown(self, name: str, one: drain.Drain) -> None:
         remark = f"Redis {one.redis_us:.1f} us and {one.redis_load:.0%} of a core, workers {one.worker_us:.1f} us"
         self.report.add("growth", name, one.rate, "/s", remark)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from benchmarks.enqueue import PAYLOAD, fill
 from benchmarks.server import BenchServer, process_cpu
+from benchmarks.tasks import noop
 from benchmarks.workers import worker
+from veredus import App
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,35 @@ async def drain(
         cpu, redis_cpu = sum(map(process_cpu, pids)) - cpu, server.cpu_seconds() - redis_cpu
     done, seconds = stop - start, ended - began
     return Drain(done / seconds, cpu / done * 1e6, redis_cpu / done * 1e6, redis_cpu / seconds)
+
+
+async def drain_apart(servers: Sequence[BenchServer], count: int) -> Drain:
+    """As many tasks on each of several servers, with a worker for each; the rate of all together."""
+    for server in servers:
+        server.flush()
+        app = App(server.url)
+        task = app.task(name="noop", queue="bench")(noop.function)
+        async with app:
+            await app.enqueue_many(task.call(PAYLOAD) for _ in range(count))
+
+    def spent() -> tuple[float, float]:
+        return sum(map(process_cpu, pids)), sum(server.cpu_seconds() for server in servers)
+
+    with contextlib.ExitStack() as stack:
+        pids = [stack.enter_context(worker(server)).pid for server in servers]
+        for server in servers:
+            await _reach(server, int(count * 0.1))
+        began, start, (cpu, redis_cpu) = time.perf_counter(), _done(servers), spent()
+        while (stop := _done(servers)) < count * len(servers) * 0.7:  # while every one of them still has work
+            await asyncio.sleep(0.01)
+        ended, (cpu_after, redis_after) = time.perf_counter(), spent()
+    done, seconds = stop - start, ended - began
+    redis_cpu, cpu = redis_after - redis_cpu, cpu_after - cpu
+    return Drain(done / seconds, cpu / done * 1e6, redis_cpu / done * 1e6, redis_cpu / seconds / len(servers))
+
+
+def _done(servers: Sequence[BenchServer]) -> int:
+    return sum(int(server.client.get("asynq:{bench}:processed") or 0) for server in servers)
 
 
 async def drain_deep(server: BenchServer, count: int, window: int, windows: int) -> list[float]:
