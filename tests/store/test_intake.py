@@ -158,3 +158,22 @@ async def test_an_id_of_the_users_own_is_no_conflict_with_its_own_first_try(
             await app.enqueue("t", b"other", task_id="mine")
         await app.close()
     assert await redis_client.llen(keys.pending("default")) == 2
+
+
+async def test_a_task_alone_waits_since_the_servers_own_nanosecond(store: Store, redis_client: Any) -> None:
+    """Its way through the script is short, with the time written out by hand: also in the first tenth of a second,
+    when the microseconds have fewer digits."""
+
+    async def now() -> int:
+        seconds, micros = await redis_client.time()
+        return (seconds * 1_000_000 + micros) * 1000
+
+    since = [await now()]
+    while len(since) < 40 or since[-1] - since[1] < 1_100_000_000:
+        assert await store.intake.add("q", Entry(f"t{len(since)}", b"m")) == CREATED
+        text = await redis_client.hget(f"asynq:{{q}}:t:t{len(since)}", "pending_since")
+        assert len(text) == 19
+        since.append(int(text))
+        await asyncio.sleep(0.002)
+    assert since == sorted(since)
+    assert since[-1] <= await now()

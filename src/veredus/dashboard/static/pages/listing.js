@@ -1,8 +1,8 @@
-// What a list of tasks shows in each state, and what it says where there are none.
+// What a list of tasks or groups shows, and what it says where there are none.
 
 import { h } from '../dom.js';
-import { line } from '../format.js';
-import { empty, when } from '../parts.js';
+import { line, number } from '../format.js';
+import { card, empty, table, when } from '../parts.js';
 
 /** `open(row)` is the address of a task's own page. */
 export function columns(state, open) {
@@ -83,4 +83,21 @@ export function nothing(state, queue) {
   };
   const [title, text, example] = texts[state];
   return empty(title, text, ...(example ? [example] : []));
+}
+
+/** The groups of a queue; `address(group)` is where its tasks are. */
+export function groupsCard(groups, address) {
+  return card(
+    `Groups (${number(groups.total)})`,
+    table({
+      label: 'Groups',
+      rows: groups.groups,
+      key: (row) => row.group,
+      open: (row) => address(row.group),
+      columns: [
+        { title: 'Group', cell: (row) => h('a', { class: 'strong', href: address(row.group) }, row.group) },
+        { title: 'Tasks', number: true, cell: (row) => number(row.size) },
+      ],
+    }),
+  );
 }

@@ -5,8 +5,8 @@ import { ACTIONS, ALLOWED, forAll, perform, performAll } from '../actions.js';
 import { STATES } from '../charts.js';
 import { h, icon } from '../dom.js';
 import { compact, enc, number, plural, query } from '../format.js';
-import { button, card, empty, failure, loading, table } from '../parts.js';
-import { columns, nothing } from './listing.js';
+import { button, empty, failure, loading, table } from '../parts.js';
+import { columns, groupsCard, nothing } from './listing.js';
 
 const SIZE = 50;
 const FILTERS = [
@@ -76,22 +76,7 @@ export class Tasks {
   #groups(groups) {
     if (!groups) return loading();
     if (!groups.groups.length) return h('section', { class: 'card' }, nothing(this.state, this.queue));
-    return card(
-      `Groups (${number(groups.total)})`,
-      table({
-        label: 'Groups',
-        rows: groups.groups,
-        key: (row) => row.group,
-        open: (row) => this.address({ group: row.group }),
-        columns: [
-          {
-            title: 'Group',
-            cell: (row) => h('a', { class: 'strong', href: this.address({ group: row.group }) }, row.group),
-          },
-          { title: 'Tasks', number: true, cell: (row) => number(row.size) },
-        ],
-      }),
-    );
+    return groupsCard(groups, (group) => this.address({ group }));
   }
 
   #filters() {

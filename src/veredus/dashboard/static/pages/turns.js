@@ -6,6 +6,7 @@ import { ask } from '../dialogs.js';
 import { h } from '../dom.js';
 import { enc, number, query } from '../format.js';
 import { badge, button, card, empty, failure, head, loading, table, toast } from '../parts.js';
+import { groupsCard } from './listing.js';
 
 export class Turns {
   title = 'Order and limits';
@@ -217,19 +218,6 @@ export class Turns {
           'task.using(group="digest").enqueue(...)',
         ),
       );
-    const open = (row) => `#/queues/${enc(this.queue)}${query({ state: 'aggregating', group: row.group })}`;
-    return card(
-      `Groups (${number(groups.total)})`,
-      table({
-        label: 'Groups',
-        rows: groups.groups,
-        key: (row) => row.group,
-        open,
-        columns: [
-          { title: 'Group', cell: (row) => h('a', { class: 'strong', href: open(row) }, row.group) },
-          { title: 'Tasks', number: true, cell: (row) => number(row.size) },
-        ],
-      }),
-    );
+    return groupsCard(groups, (group) => `#/queues/${enc(this.queue)}${query({ state: 'aggregating', group })}`);
   }
 }
