@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from veredus.worker import complaints
 from veredus.worker.attempt import retry_delay_ms
 from veredus.worker.complaints import Complaints
 from veredus.worker.mux import Mux
-from veredus.worker.supervisor import failures_in_a_row, pause_before_next
+from veredus.worker.supervisor import Supervisor, _Child, failures_in_a_row, pause_before_next
 
 MESSAGE = TaskMessage(type="t", id="1", queue="q", retry=5, retried=2)
 
@@ -114,3 +115,17 @@ def test_only_children_that_die_at_once_wait_for_their_replacement_and_each_for_
     assert pause_before_next(50) == 10.0
     assert failures_in_a_row(3, lived=6.0) == 0
     assert failures_in_a_row(3, lived=0.1) == 4
+
+
+@pytest.mark.parametrize(("when", "adds"), [("before", 1), ("while its tasks are given back", 0), ("never", 0)])
+def test_a_killed_child_spoils_only_a_stop_that_was_under_way(
+    when: str, adds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor(App().worker(processes=2))
+    supervisor._stopping = when == "before"
+
+    def give_back(child: _Child) -> None:
+        supervisor._stopping = when != "never"
+
+    monkeypatch.setattr(supervisor, "_give_back", give_back)
+    assert supervisor._ended(1, _Child("w", 0.0), -signal.SIGKILL) == adds
