@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.integration.support import Look, eventually
+from tests.integration.support import Look
+from tests.support.waiting import until
 from veredus import App, Call, Job
 
 
@@ -39,8 +40,8 @@ class Kitchen:
         async with worker:
             yield worker
 
-    async def has_served(self, count: int, timeout: float = 10.0) -> None:
-        await eventually(lambda: sum(len(members) for _, members in self.served) >= count, timeout)
+    async def has_served(self, count: int) -> None:
+        await until(lambda: sum(len(members) for _, members in self.served) >= count)
 
 
 def _item(n: int) -> None: ...

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import eventually
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App
 from veredus.wire import keys
 
@@ -73,7 +73,7 @@ async def test_a_worker_killed_while_it_aggregates(
     assert await redis_client.zcard(keys.aggregation_sets("default")) == staged
     assert await check_invariant(redis_client) == []
     workers.start()
-    await eventually(lambda: workers.summaries(), 20)
+    await until(lambda: workers.summaries())
     await asyncio.sleep(0.5)
     assert workers.summaries() == [[0, 1, 2, 3]], workers.log()
     assert await redis_client.keys("asynq:{default}:[tga]*") == []
@@ -91,7 +91,7 @@ async def test_workers_killed_again_and_again(app: App, workers: Workers, redis_
     def summed() -> bool:
         return sum(len(row) for row in workers.summaries()) >= total
 
-    await eventually(summed, 30)
+    await until(summed)
     await asyncio.sleep(0.5)
     assert sorted(n for row in workers.summaries() for n in row) == list(range(total)), workers.log()
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.groups.kitchen import Kitchen, nothing_is_left
-from tests.integration.support import Look, eventually
+from tests.integration.support import Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Call, Job
 from veredus.wire import keys
 from veredus.wire.messages import decode_task
@@ -45,8 +46,8 @@ async def test_a_function_that_fails_gives_its_members_back_and_is_tried_again(
     kitchen.aggregate("good", max_size=1)
     ids = await kitchen.add("bad", 1, 2)
     async with kitchen.open():
-        await eventually(lambda: len(calls) == 1)
-        await eventually(lambda: look.scores("g:bad"))
+        await until(lambda: len(calls) == 1)
+        await until(lambda: look.scores("g:bad"))
         assert set(await look.scores("g:bad")) == set(ids)
         assert await look.client.sismember(keys.groups("default"), "bad")
         await kitchen.add("good", 7)
@@ -72,7 +73,7 @@ async def test_a_task_that_is_refused_keeps_the_members(
     await kitchen.app.enqueue("blocker", task_id="taken", delay=600)
     ids = await kitchen.add("g", 1)
     async with kitchen.open():
-        await eventually(lambda: "its id is taken" in caplog.text)
+        await until(lambda: "its id is taken" in caplog.text)
         await look.client.zrem(keys.scheduled("default"), "taken")
         await look.client.zrem(keys.due("default"), "taken")
         await look.client.delete(keys.task("default", "taken"))
@@ -112,7 +113,7 @@ async def test_expired_members_are_left_out(kitchen: Kitchen, look: Look) -> Non
     await asyncio.sleep(0.6)
     async with kitchen.open():
         await kitchen.has_served(1)
-        await eventually(lambda: nothing_is_left(look))
+        await until(lambda: nothing_is_left(look))
     assert kitchen.served == [("g", [2])]
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import Look, eventually
+from tests.integration.support import Look
 from tests.interop.golden import Dump, golden_dump, restore, take
 from tests.interop.replay import options_of, payload_of
 from tests.support.golden import load
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Call, Job
 from veredus.wire import keys
 from veredus.wire.messages import as_dict
@@ -109,7 +110,7 @@ async def test_when_due_it_goes_to_its_group_instead_of_running_alone(app: App, 
     """Row group-scheduled: the golden task ended as itself, ours as part of an aggregate."""
     await replayed(app, "group-scheduled-after")
     async with aggregating_app(app).worker(concurrency=10):
-        await eventually(lambda: redis_client.zcard(keys.completed("default")))
+        await until(lambda: redis_client.zcard(keys.completed("default")))
     golden, ours = view(golden_dump("group-scheduled-after")), view(await take(redis_client))
     message = golden.pop("asynq:{default}:t:<late>")[2]["msg"]
     assert message["group_key"] == "user:9"
@@ -123,11 +124,11 @@ async def test_a_set_in_flight_and_after(app: App, redis_client: Any) -> None:
     pause = asyncio.Event()
     began = (await take(redis_client)).captured
     async with aggregating_app(app, pause).worker(concurrency=10):
-        await eventually(lambda: redis_client.exists(keys.aggregation_sets("default")))
+        await until(lambda: redis_client.exists(keys.aggregation_sets("default")))
         in_flight = await take(redis_client)
         pause.set()
-        await eventually(lambda: redis_client.zcard(keys.completed("default")))
-        await eventually(lambda: _no_active(redis_client))
+        await until(lambda: redis_client.zcard(keys.completed("default")))
+        await until(lambda: _no_active(redis_client))
         after = await take(redis_client)
     assert without_sequence(view(in_flight)) == view(golden_dump("group-set-in-flight"))
     (score,) = in_flight.rows[keys.aggregation_sets("default")].value.values()
@@ -165,7 +166,7 @@ async def test_what_go_grouped_our_worker_aggregates(app: App, redis_client: Any
     look = Look(redis_client)
     expected = {"group-aggregating": 2, "group-set-in-flight": 1}[name]
     async with aggregating_app(app).worker(concurrency=10):
-        await eventually(lambda: _completed(redis_client, expected))
+        await until(lambda: _completed(redis_client, expected))
     payloads = [(await look.message(task_id)).payload for task_id in await look.scores("completed")]
     if name == "group-aggregating":
         assert b"user:1:item-0\nitem-1\nitem-2" in payloads

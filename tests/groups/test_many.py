@@ -9,8 +9,9 @@ from collections import Counter
 from typing import Any
 
 from tests.groups.support import GroupQueue
-from tests.integration.support import Look, eventually
+from tests.integration.support import Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Call, Job
 from veredus.store.store import Store
 
@@ -64,7 +65,7 @@ async def test_each_member_in_exactly_one_aggregate(
         await worker.start()
     slices = [range(start, MEMBERS, 8) for start in range(8)]
     await asyncio.gather(*[produce(apps[i % 3], numbers) for i, numbers in enumerate(slices)])
-    await eventually(lambda: sum(len(numbers) for _, numbers in seen) >= MEMBERS, 30)
+    await until(lambda: sum(len(numbers) for _, numbers in seen) >= MEMBERS)
     for worker in workers:
         await worker.stop()
     for app in apps:

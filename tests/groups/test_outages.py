@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import Look, eventually
+from tests.integration.support import Look
 from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.waiting import until
 from veredus import App, Call, ConnectionLost, Job
 from veredus.store.groups import Groups
 from veredus.wire import keys
@@ -58,7 +59,7 @@ async def test_a_lost_reply_costs_nothing(
         await app.enqueue("item", n, group="g")
     began = time.monotonic()
     async with summing_app(app, runs).worker():
-        await eventually(lambda: runs)
+        await until(lambda: runs)
         await asyncio.sleep(0.3)
     assert lost == [times]
     assert runs == [3]
@@ -75,7 +76,7 @@ async def test_a_lost_reply_of_read_is_a_failure_like_any_other(
     for n in (1, 2):
         await app.enqueue("item", n, group="g")
     async with summing_app(app, runs).worker():
-        await eventually(lambda: runs)
+        await until(lambda: runs)
     assert runs == [3]
 
 
@@ -105,7 +106,7 @@ async def test_a_set_that_was_reclaimed_under_the_function_is_aggregated_once(
     for n in (1, 2):
         await app.enqueue("item", n, group="g")
     async with app.worker():
-        await eventually(lambda: runs)
+        await until(lambda: runs)
         await asyncio.sleep(0.3)
     assert (runs, len(calls)) == ([3], 2)
     assert "given back before its task was stored" in caplog.text
@@ -131,7 +132,7 @@ async def test_the_server_is_killed_and_comes_back(new_server: Callable[..., Rea
         await asyncio.to_thread(server.kill)
         await asyncio.sleep(1.0)
         await asyncio.to_thread(server.start)
-        await eventually(lambda: sum(runs) >= sum(range(10)), 20)
+        await until(lambda: sum(runs) >= sum(range(10)))
         await asyncio.sleep(0.3)
     await app.close()
     assert sorted(runs) == [1, 5, 9, 13, 17]
@@ -153,7 +154,7 @@ async def test_many_stale_sets_are_given_back_in_portions(
         await look.client.srem(keys.groups("default"), f"g{n}")
         await look.client.zadd(keys.aggregation_sets("default"), {name: 1})
     async with summing_app(app, runs).worker():
-        await eventually(lambda: sum(runs) >= sum(range(40)))
+        await until(lambda: sum(runs) >= sum(range(40)))
     assert sum(runs) == sum(range(40))
     assert len(runs) == 20
 
@@ -177,5 +178,5 @@ async def test_what_could_not_be_given_back_goes_back_when_redis_is_there_again(
     for n in (1, 2):
         await app.enqueue("item", n, group="g")
     async with summing_app(app, runs).worker():
-        await eventually(lambda: runs)
+        await until(lambda: runs)
     assert (runs, away) == ([3], [0])

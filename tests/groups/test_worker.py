@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.groups.kitchen import Kitchen, nothing_is_left
-from tests.integration.support import Look, eventually
+from tests.integration.support import Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Call, Depends, Job
 from veredus.events import Aggregated
 from veredus.wire import keys
@@ -27,7 +28,7 @@ async def test_by_grace(kitchen: Kitchen, look: Look) -> None:
         await kitchen.add("g", 1, 2)
         await kitchen.add("g", 3)
         await kitchen.has_served(3)
-        await eventually(lambda: nothing_is_left(look))
+        await until(lambda: nothing_is_left(look))
     assert kitchen.served == [("g", [1, 2, 3])]
     aggregated = [event for event in events if isinstance(event, Aggregated)]
     assert [(event.queue, event.group, event.members) for event in aggregated] == [("default", "g", 3)]
@@ -63,7 +64,7 @@ async def test_many_ripe_groups_at_once(kitchen: Kitchen, look: Look) -> None:
         await kitchen.add(f"g{n}", n, n + 1000)
     async with kitchen.open():
         await kitchen.has_served(80)
-        await eventually(lambda: nothing_is_left(look))
+        await until(lambda: nothing_is_left(look))
     assert sorted(kitchen.served) == sorted((f"g{n}", [n, n + 1000]) for n in range(40))
 
 
@@ -99,7 +100,7 @@ async def test_at_most_three_at_once_and_of_one_group_only_one(app: App, look: L
     for n in range(30):
         await app.enqueue("item", n, group=f"g{n % 5}")
     async with app.worker():
-        await eventually(lambda: nothing_is_left(look))
+        await until(lambda: nothing_is_left(look))
     assert (len(most), max(most)) == (30, 3)
 
 
@@ -144,8 +145,8 @@ async def test_threads_coroutines_generators_and_dependencies(app: App, look: Lo
     for name in ("thread", "loop", "generator", "async generator", "dropped"):
         await app.enqueue("item", 1, group=name)
     async with app.worker():
-        await eventually(lambda: len(ran) == 6)
-        await eventually(lambda: nothing_is_left(look))
+        await until(lambda: len(ran) == 6)
+        await until(lambda: nothing_is_left(look))
     assert sorted(ran) == [">thread", "ayield", "loop1", "loop2", "yield1", "yield2"]
     assert threads.count("MainThread") == 1
 
@@ -176,7 +177,7 @@ async def test_typed_members_and_those_that_do_not_fit(app: App, look: Look) -> 
     await grouped.enqueue(2, text="two")
     junk = await app.enqueue("line", b"not json", group="g")
     async with app.worker():
-        await eventually(lambda: len(got) == 2)
+        await until(lambda: len(got) == 2)
         message = await look.ends(bad.id, "archived")
         await look.ends(junk.id, "archived")
     assert got == [Line(1, "one"), Line(2, "two")]
@@ -198,7 +199,7 @@ async def test_the_task_goes_into_the_queue_of_its_group_with_its_options(app: A
     await app.enqueue("item", 1, group="g", queue="mail")
     async with app.worker({"mail": 1}):
         await mail.ends("own", "completed")
-        await eventually(lambda: mail.scores("scheduled"))
+        await until(lambda: mail.scores("scheduled"))
         late = next(iter(await mail.scores("scheduled")))
     assert (await mail.message("own")).queue == "mail"
     assert (await mail.message(late)).retry == 7

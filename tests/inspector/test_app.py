@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.integration.support import eventually
+from tests.support.waiting import until
 from veredus import App, Inspector, Query
 
 
@@ -20,13 +20,13 @@ async def test_the_common_path(app: App) -> None:
     inspector = app.inspector()
     assert await inspector.queues() == ["default"]
     async with app.worker(concurrency=2):
-        await eventually(lambda: _active(inspector))
+        await until(lambda: _active(inspector))
         (lease,) = await inspector.leases()
         assert (lease.task_type, lease.ours, lease.expired) == ("wait", True, False)
-        (server,) = await eventually(inspector.servers)
+        (server,) = await until(inspector.servers)
         assert server.queues == {"default": 1}
         release.set()
-        await eventually(lambda: _archived(inspector))
+        await until(lambda: _archived(inspector))
     found = [task async for task in inspector.search("default", "archived", error="number 1")]
     assert [task.type for task in found] == ["wait"]
     assert (await inspector.run_all("default", "archived", where=Query(type="wait"))).done == 1

@@ -1,13 +1,12 @@
-"""Waiting for conditions, short worker settings, and a queue seen through an independent client."""
+"""Short worker settings, and a queue seen through an independent client."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.waiting import PATIENCE, until
 from veredus.model.message import TaskMessage
 from veredus.wire import keys
 from veredus.wire.messages import decode_task, encode_task
@@ -16,18 +15,9 @@ FAST: dict[str, Any] = {"lease": 1.5, "sweep": 0.3, "shutdown_timeout": 5.0}
 """Settings under which leases run out and are swept within a test's patience."""
 
 
-async def eventually(condition: Callable[[], Any], timeout: float = 10.0, what: str = "") -> Any:
-    """Ask again and again until it is true; returns what it said. Fails after `timeout` seconds."""
-    give_up = time.monotonic() + timeout
-    while True:
-        value = condition()
-        if inspect.isawaitable(value):
-            value = await value
-        if value:
-            return value
-        if time.monotonic() > give_up:
-            raise AssertionError(f"{what or inspect.getsource(condition).strip()}: not within {timeout} s")
-        await asyncio.sleep(0.01)
+async def eventually(condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "the condition") -> Any:
+    """The old name of `until`, for tests that have not moved yet."""
+    return await until(condition, seconds=max(timeout, PATIENCE), what=what)
 
 
 class Look:
@@ -55,14 +45,14 @@ class Look:
         assert data is not None, f"{task_id} has no message"
         return decode_task(data)
 
-    async def ends(self, task_id: str, state: str, timeout: float = 10.0) -> TaskMessage | None:
+    async def ends(self, task_id: str, state: str) -> TaskMessage | None:
         """Wait until the task is in this state; returns its message, None when it is gone."""
 
         async def there() -> bool:
             return await self.state(task_id) == state
 
         try:
-            await eventually(there, timeout)
+            await until(there)
         except AssertionError:
             raise AssertionError(f"{task_id} is {await self.state(task_id)}, not {state}") from None
         return None if state == "gone" else await self.message(task_id)

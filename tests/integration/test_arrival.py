@@ -12,8 +12,9 @@ import msgspec
 import pydantic
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Job
 
 pytestmark = VALKEY_ONLY
@@ -149,7 +150,7 @@ async def test_a_single_object_is_the_payload_itself(
     sent = await task.enqueue(value)
     assert (await look.message(sent.id)).payload == stored
     async with app.worker(**FAST):
-        await eventually(lambda: got == [value])
+        await until(lambda: got == [value])
         bad = await app.enqueue("t", {"nothing": "fits"})
         await look.ends(bad.id, "archived")
 
@@ -179,7 +180,7 @@ async def test_raw_bytes_and_jobs_are_not_decoded(app: App, look: Look) -> None:
     async with app.worker(**FAST):
         await raw.enqueue(b"{not json")
         await app.enqueue("job", b"\xff")
-        await eventually(lambda: sorted(got) == [b"\xff", b"{not json"][::-1] or len(got) == 2)
+        await until(lambda: sorted(got) == [b"\xff", b"{not json"][::-1] or len(got) == 2)
     assert sorted(got) == sorted([b"{not json", b"\xff"])
 
 

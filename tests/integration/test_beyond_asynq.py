@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.keyspace import snapshot
 from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.waiting import until
 from veredus import App, ConfigError, QueueClosed, QueueNotFound, TaskIdConflict
 from veredus.model.archive import ArchiveLimits
 from veredus.wire import keys
@@ -43,7 +44,7 @@ async def test_an_ended_task_makes_room_for_a_new_one_with_its_id(app: App, look
             await nightly.using(task_id="tonight").enqueue(2)
         handle = await nightly.using(task_id="tonight", replace=True).enqueue(3)
         assert handle.created
-        await eventually(lambda: runs == [1, 3])
+        await until(lambda: runs == [1, 3])
         await look.ends("tonight", state)
     assert await look.counters() == (2, 2 if fails else 0)
 
@@ -89,16 +90,16 @@ async def test_a_retry_goes_to_the_front_of_the_line_if_asked(app: App, look: Lo
     first = await step.enqueue("first")
     await step.enqueue("slow")
     async with app.worker(concurrency=1, retry_front=not by_task, **FAST):
-        await eventually(lambda: order == ["first", "slow"])
+        await until(lambda: order == ["first", "slow"])
         for n in range(20):
             await step.enqueue(str(n))
 
         async def due() -> bool:
             return await look.state(first.id) == "pending"
 
-        await eventually(due)
+        await until(due)
         go_on.set()
-        await eventually(lambda: len(order) == 23)
+        await until(lambda: len(order) == 23)
     assert order[:4] == ["first", "slow", "first", "0"]
 
 
@@ -145,12 +146,12 @@ async def test_a_closed_queue_takes_nothing_in_and_goes_on_with_what_it_has(app:
         await app.enqueue_many([step.call(3), step.call(4)])
     assert await snapshot(look.client) == before
     async with app.worker(**FAST):
-        await eventually(lambda: sorted(ran) == [1, 2])
+        await until(lambda: sorted(ran) == [1, 2])
         assert await inspector.is_closed("default")
         assert await inspector.open_queue("default")
         assert not await inspector.open_queue("default")
         await step.enqueue(5)
-        await eventually(lambda: sorted(ran) == [1, 2, 5])
+        await until(lambda: sorted(ran) == [1, 2, 5])
 
 
 async def test_a_schedule_passes_over_a_closed_queue(app: App, look: Look, caplog: pytest.LogCaptureFixture) -> None:
@@ -164,7 +165,7 @@ async def test_a_schedule_passes_over_a_closed_queue(app: App, look: Look, caplo
     await app.enqueue("t", delay=3600)
     await app.inspector().close_queue("default")
     async with app.worker(**FAST):
-        await eventually(lambda: "was not enqueued: its queue is closed" in caplog.text)
+        await until(lambda: "was not enqueued: its queue is closed" in caplog.text)
         assert await look.pending() == []
     assert await look.counters() == (0, 0)
 
@@ -186,7 +187,7 @@ async def test_the_archive_keeps_as_many_as_its_app_says(url: str, look: Look) -
         async def done() -> bool:
             return await look.client.get(keys.failed("default")) == b"8"
 
-        await eventually(done)
+        await until(done)
     assert len(await look.scores("archived")) == 3
     waiting = await bad.enqueue()
     await app.cancel(waiting.id)

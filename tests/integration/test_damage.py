@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
+from tests.support.waiting import until
 from veredus import App
 from veredus.events import ItemDropped
 from veredus.wire import keys
@@ -55,8 +56,8 @@ async def test_a_damaged_task_is_put_aside_told_once_and_the_rest_runs(
     worker.bus.subscribe(events.append)
     with caplog.at_level(logging.WARNING):
         async with worker:
-            await eventually(lambda: ran == [1, 2])
-            await eventually(lambda: [event for event in events if isinstance(event, ItemDropped)])
+            await until(lambda: ran == [1, 2])
+            await until(lambda: [event for event in events if isinstance(event, ItemDropped)])
             if reason == "undecodable":
                 message = await look.ends("bad", "archived")
                 assert message is not None
@@ -91,7 +92,7 @@ async def test_a_damaged_queue_does_not_slow_another(
         for n in range(10):
             await note.enqueue(n)
             await note.using(delay=0.02).enqueue(100 + n)
-            await eventually(lambda n=n: 100 + n in ran and n in ran, timeout=3)
+            await until(lambda n=n: 100 + n in ran and n in ran)
         await asyncio.sleep(0.7)
         after = (await redis_client.info("stats"))["total_commands_processed"]
     assert after - before < 1500, "no loop may spin on the damage"

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, ConfigError, Handle
 
 pytestmark = VALKEY_ONLY
@@ -108,7 +109,7 @@ async def test_an_app_can_be_closed_and_used_again(url: str, look: Look) -> None
     async def no_more_than_before() -> bool:
         return await connections() <= before
 
-    await eventually(no_more_than_before)
+    await until(no_more_than_before)
 
 
 @dataclass
@@ -130,7 +131,7 @@ async def test_a_topic_carries_any_json_value(app: App, look: Look, message: Any
 
     async with app.worker(**FAST):
         handle = await app.produce("events", message)
-        await eventually(lambda: got)
+        await until(lambda: got)
     assert isinstance(handle, Handle)
     assert (handle.queue, handle.type, handle.created) == ("events", "events", True)
     assert got == [message]
@@ -149,7 +150,7 @@ async def test_a_topic_with_a_type_validates(app: App, look: Look) -> None:
         await consume.enqueue(Order(9, []))
         bad = await app.produce("orders", {"id": "seven", "lines": []})
         message = await look.of("orders").ends(bad.id, "archived")
-        await eventually(lambda: len(got) == 3)
+        await until(lambda: len(got) == 3)
     assert message is not None
     assert "id" in message.error_msg
     assert message.retry == 2
@@ -165,7 +166,7 @@ async def test_a_topic_of_bytes_gets_them_raw(app: App, look: Look) -> None:
 
     async with app.worker(**FAST):
         await consume.enqueue(b"\x00\xff")
-        await eventually(lambda: got == [b"\x00\xff"])
+        await until(lambda: got == [b"\x00\xff"])
 
 
 async def test_a_topic_needs_no_declaration(app: App, look: Look) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Context, current
 from veredus.model.job import Job
 
@@ -211,7 +212,7 @@ async def test_a_sync_handler_does_not_block_the_loop(app: App, look: Look) -> N
 
     async with app.worker(**FAST):
         handle = await slow.enqueue()
-        await eventually(look.active)
+        await until(look.active)
         await quick.enqueue()
         await asyncio.wait_for(ran.wait(), 10)
         release.set()

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App
 from veredus.events import LeaseWasLost, TaskRecovered
 from veredus.store.store import Store, connect
@@ -49,11 +50,11 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease_and_its_record(app
     other = App(app.url)
     other.task(name="unrelated")(block.function)
     async with app.worker(**FAST):
-        await eventually(lambda: look.client.exists(keys.SERVERS))
+        await until(lambda: look.client.exists(keys.SERVERS))
         handle = await block.enqueue()
         thread = threading.Thread(target=watch)
         thread.start()
-        await eventually(lambda: runs)
+        await until(lambda: runs)
         await look.ends(handle.id, "gone")
         thread.join()
     assert len(runs) == 1
@@ -109,12 +110,12 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(app: App,
     worker.bus.subscribe(events.append)
     async with worker:
         handle = await (on_loop if where == "loop" else in_thread).enqueue()
-        await eventually(look.active)
+        await until(look.active)
         there = await look.client.hgetall(look.task(handle.id))
         other_score = int(time.time()) + 3600
         await look.client.zadd(keys.lease("default"), {handle.id: other_score})  # as a Go worker would
         await asyncio.wait_for(ended.wait(), 10)
-        await eventually(lambda: not worker._hands.held())
+        await until(lambda: not worker._hands.held())
         assert cancelled == [True]
         assert await look.active() == [handle.id]
         assert await look.scores("lease") == {handle.id: other_score}
@@ -139,10 +140,10 @@ async def test_a_late_result_of_a_lost_task_is_void_and_told(
     worker.bus.subscribe(events.append)
     async with worker:
         handle = await slow.enqueue()
-        await eventually(look.active)
+        await until(look.active)
         await look.client.zadd(keys.lease("default"), {handle.id: int(time.time()) + 3600})
         release.set()
-        await eventually(lambda: [event for event in events if isinstance(event, LeaseWasLost)])
+        await until(lambda: [event for event in events if isinstance(event, LeaseWasLost)])
     assert await look.state(handle.id) == "active"
     assert "result" not in await look.fields(handle.id)
     assert await look.counters() == (0, 0)
@@ -162,13 +163,13 @@ async def test_a_thread_that_lost_its_lease_gives_its_place_back_when_it_ends(ap
     worker = app.worker(**FAST, threads=1)
     async with worker:
         first = await stuck.enqueue()
-        await eventually(look.active)
+        await until(look.active)
         second = await following.enqueue()
         await look.client.zadd(keys.lease("default"), {first.id: int(time.time()) + 3600})
-        await eventually(lambda: not worker._hands.held())
+        await until(lambda: not worker._hands.held())
         assert await look.pending() == [second.id]  # the only thread is still busy
         release.set()
-        await look.ends(second.id, "gone", timeout=5)
+        await look.ends(second.id, "gone")
     await look.client.delete(keys.active("default"), keys.lease("default"), look.task(first.id))
 
 
@@ -188,7 +189,7 @@ async def test_tasks_of_a_worker_that_has_gone_are_recovered_at_once(app: App, u
     worker.bus.subscribe(events.append)
     async with worker:
         for task_id in taken:
-            await look.ends(task_id, "gone", timeout=15)
+            await look.ends(task_id, "gone")
     assert sorted(done) == list(range(5))
     recovered = [event for event in events if isinstance(event, TaskRecovered)]
     assert sorted(event.message.id for event in recovered) == sorted(taken)
@@ -203,7 +204,7 @@ async def test_tasks_of_a_queue_that_nobody_serves_are_recovered(app: App, url: 
     handle = await app.enqueue("orphan", queue="orphaned")
     assert await _take_and_vanish(url, "orphaned") == [handle.id]
     async with app.worker(["other"], **FAST):
-        message = await look.of("orphaned").ends(handle.id, "retry", timeout=15)
+        message = await look.of("orphaned").ends(handle.id, "retry")
     assert message is not None
     assert (message.retried, message.error_msg) == (1, "asynq: task lease expired")
     assert await look.of("orphaned").counters() == (1, 1)
@@ -215,15 +216,15 @@ async def test_a_second_lost_lease_waits_for_the_retry_delay(app: App, url: str,
     app.task(name="elsewhere", queue="other")(lambda: None)
     async with app.worker(["other"], **FAST, retry_delay=[5, 1000]):
         await _take_and_vanish(url, "orphaned")
-        await orphaned.ends(handle.id, "retry", timeout=15)
+        await orphaned.ends(handle.id, "retry")
         assert (await orphaned.scores("retry"))[handle.id] <= time.time() + 1.5  # the first: due now
         # what forward and a second worker that dies would do
         store = Store(connect(url))
-        await eventually(lambda: store.delays.forward(["orphaned"]))
+        await until(lambda: store.delays.forward(["orphaned"]))
         await store.close()
         await orphaned.ends(handle.id, "pending")
         await _take_and_vanish(url, "orphaned", worker="second")
-        await orphaned.ends(handle.id, "retry", timeout=15)
+        await orphaned.ends(handle.id, "retry")
         assert 900 < (await orphaned.scores("retry"))[handle.id] - time.time() < 1100
 
 
@@ -233,7 +234,7 @@ async def test_a_task_that_kills_its_worker_every_time_ends_archived(app: App, u
     app.task(name="elsewhere", queue="other")(lambda: None)
     await _take_and_vanish(url, "orphaned")
     async with app.worker(["other"], **FAST):
-        message = await look.of("orphaned").ends(handle.id, "archived", timeout=15)
+        message = await look.of("orphaned").ends(handle.id, "archived")
     assert message is not None
     assert message.error_msg == "asynq: task lease expired"
 
@@ -245,7 +246,7 @@ async def test_an_undecodable_message_of_a_dead_worker_is_archived(app: App, url
     await look.client.hset(keys.task("orphaned", handle.id), "msg", b"\xff\xff")
     app.task(name="elsewhere", queue="other")(lambda: None)
     async with app.worker(["other"], **FAST):
-        message = await look.of("orphaned").ends(handle.id, "archived", timeout=15)
+        message = await look.of("orphaned").ends(handle.id, "archived")
     assert message is not None
     assert message.payload == b"\xff\xff"
 
@@ -265,7 +266,7 @@ async def test_a_hung_thread_is_given_up_after_its_deadline(app: App, url: str, 
     hung = look.of("hung")
     async with app.worker(["hung"], **FAST, deadline_grace=0.5, retry_delay=1000), twin.worker(["other"], **FAST):
         handle = await hang.enqueue()
-        message = await hung.ends(handle.id, "retry", timeout=20)
+        message = await hung.ends(handle.id, "retry")
         assert message is not None
         assert message.error_msg == "asynq: task lease expired"
         release.set()

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import RealServer, free_port
+from tests.support.waiting import until
 from veredus import App, AuthError, ConnectionLost
 from veredus.wire import keys
 
@@ -39,14 +40,14 @@ async def test_settlements_refused_while_the_server_is_down_are_written_later(
     worker = app.worker(lease=6, sweep=0.3)
     async with worker:
         handle = await work.enqueue()
-        await eventually(lambda: runs)
+        await until(lambda: runs)
         durable_server.kill()
         go.set()
-        await eventually(lambda: not worker._syncer.idle)
+        await until(lambda: not worker._syncer.idle)
         durable_server.start()
         state = {"done": "gone", "result": "completed", "retry": "retry", "archive": "archived"}[outcome]
-        await look.ends(handle.id, state, timeout=20)
-        await eventually(lambda: worker._syncer.idle and not worker._hands.held())
+        await look.ends(handle.id, state)
+        await until(lambda: worker._syncer.idle and not worker._hands.held())
     assert len(runs) == 1
     assert await look.active() == []
     assert await look.counters() == (1, int(outcome in ("retry", "archive")))
@@ -74,20 +75,20 @@ async def test_a_worker_goes_on_after_a_restart_also_with_delays_and_cancels(dur
     async with app.worker(**FAST):
         await note.enqueue(1)
         await note.using(delay=1).enqueue(2)
-        await eventually(lambda: ran == [1])
+        await until(lambda: ran == [1])
         durable_server.kill()
         durable_server.start()
         await note.enqueue(3)
         await note.using(delay=0.5).enqueue(4)
-        await eventually(lambda: sorted(ran) == [1, 2, 3, 4], timeout=20)
+        await until(lambda: sorted(ran) == [1, 2, 3, 4])
         handle = await hang.enqueue()
-        await eventually(look.active)
+        await until(look.active)
 
         async def cancelled() -> bool:
             await look.client.publish(keys.CANCEL_CHANNEL, handle.id)
             return await look.state(handle.id) == "retry"
 
-        await eventually(cancelled, timeout=20)
+        await until(cancelled)
     await look.client.aclose()
     await app.close()
 
@@ -107,7 +108,7 @@ async def test_enqueue_survives_a_restart_and_does_not_enqueue_twice(
     producing = asyncio.create_task(produce())
     for _ in range(2):
         target = len(sent) + 20
-        await eventually(lambda target=target: len(sent) > target or producing.done())
+        await until(lambda target=target: len(sent) > target or producing.done())
         durable_server.kill()
         durable_server.start()
     await asyncio.wait_for(producing, 60)
@@ -174,10 +175,10 @@ async def test_the_health_check_hears_of_good_and_bad(durable_server: RealServer
         raise SystemExit("a health check must not end the worker")
 
     async with app.worker(**FAST, health_check=check, health_check_interval=0.1):
-        await eventually(lambda: len(heard) > 1)
+        await until(lambda: len(heard) > 1)
         assert heard == [None] * len(heard)
         durable_server.kill()
-        await eventually(lambda: isinstance(heard[-1], ConnectionLost))
+        await until(lambda: isinstance(heard[-1], ConnectionLost))
         durable_server.start()
-        await eventually(lambda: heard[-1] is None, timeout=20)
+        await until(lambda: heard[-1] is None)
     await app.close()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually, go_message
+from tests.integration.support import FAST, Look, go_message
+from tests.support.waiting import until
 from veredus import App, RevokeTask, SkipRetry
 from veredus.model.verdict import End
 from veredus.wire import keys
@@ -224,9 +225,9 @@ async def test_a_task_that_go_pushed_without_a_word_is_picked_up(app: App, look:
         got.append((user_id, lang))
 
     async with app.worker(**FAST):
-        await eventually(lambda: look.client.exists("asynq:servers"))
+        await until(lambda: look.client.exists("asynq:servers"))
         for number in range(3):  # one at a time: each finds an idle worker
             await look.push_like_go(go_message("email:welcome", b'{"user_id": %d}' % number, task_id=f"go-{number}"))
-            await look.ends(f"go-{number}", "gone", timeout=3)
+            await look.ends(f"go-{number}", "gone")
     assert got == [(0, "en"), (1, "en"), (2, "en")]
     assert await look.client.smembers(keys.QUEUES) == {b"default"}

@@ -7,7 +7,8 @@ import os
 import socket
 from typing import Any
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
+from tests.support.waiting import until
 from veredus import App
 from veredus.events import Forwarded, TaskEnded, TaskStarted
 from veredus.wire import keys
@@ -31,7 +32,7 @@ async def test_a_worker_shows_what_it_serves_and_what_it_works_on(app: App, look
             info = as_dict("ServerInfo", data) if data else {}
             return info if info.get("active_worker_count") == 1 else None
 
-        info = await eventually(shown)
+        info = await until(shown)
         assert (info["host"], info["pid"], info["server_id"]) == identity
         assert (info["concurrency"], dict(info["queues"]), info["strict_priority"]) == (
             9,
@@ -56,10 +57,10 @@ async def test_a_worker_shows_what_it_serves_and_what_it_works_on(app: App, look
         async def stopped() -> bool:
             return as_dict("ServerInfo", await look.client.get(keys.server(*identity)))["status"] == "stopped"
 
-        await eventually(stopped)
+        await until(stopped)
         release.set()
         await look.ends(handle.id, "gone")
-        await eventually(lambda: _nobody(look, identity))
+        await until(lambda: _nobody(look, identity))
 
 
 async def _nobody(look: Look, identity: tuple[str, int, str]) -> bool:
@@ -83,8 +84,8 @@ async def test_events_tell_what_happened_and_a_listener_that_raises_disturbs_nob
     async with worker:
         handle = await fails_once.enqueue()
         await look.ends(handle.id, "gone")
-        await eventually(lambda: len([event for event in events if isinstance(event, TaskEnded)]) == 2)
-        await eventually(lambda: [event for event in events if isinstance(event, Forwarded)])
+        await until(lambda: len([event for event in events if isinstance(event, TaskEnded)]) == 2)
+        await until(lambda: [event for event in events if isinstance(event, Forwarded)])
     attempts = [type(event) for event in events if not isinstance(event, Forwarded)]
     assert attempts == [TaskStarted, TaskEnded, TaskStarted, TaskEnded]
     [forwarded] = [event for event in events if isinstance(event, Forwarded)]

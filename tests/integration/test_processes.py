@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.integration import process_tasks
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App
 
 pytestmark = VALKEY_ONLY
@@ -38,7 +39,7 @@ async def test_results_come_back_encoded(app: App, look: Look) -> None:
         raw = await process_tasks.raw_result.enqueue()
         nothing = await process_tasks.no_result.enqueue()
         me = await process_tasks.about_me.enqueue()
-        await look.ends(computed.id, "completed", timeout=30)
+        await look.ends(computed.id, "completed")
         await look.ends(raw.id, "completed")
         await look.ends(nothing.id, "gone")
         await look.ends(me.id, "completed")
@@ -68,8 +69,8 @@ async def test_an_error_in_a_process_steers_as_anywhere_else(
 ) -> None:
     async with app.worker(**FAST, process_pool=1):
         bad, good = await process_tasks.behave.enqueue(how), await process_tasks.no_result.enqueue()
-        message = await look.ends(bad.id, state, timeout=30)
-        await look.ends(good.id, "gone", timeout=30)
+        message = await look.ends(bad.id, state)
+        await look.ends(good.id, "gone")
     if message is not None:
         assert text in message.error_msg
 
@@ -77,7 +78,7 @@ async def test_an_error_in_a_process_steers_as_anywhere_else(
 async def test_a_payload_that_does_not_fit_is_archived(app: App, look: Look) -> None:
     async with app.worker(**FAST, process_pool=1):
         handle = await app.enqueue(process_tasks.compute.name, {"n": "seven"})
-        message = await look.ends(handle.id, "archived", timeout=30)
+        message = await look.ends(handle.id, "archived")
     assert message is not None
     assert "n" in message.error_msg
     assert message.retried == 0
@@ -87,12 +88,12 @@ async def test_a_handler_that_overruns_is_killed(app: App, look: Look, tmp_path:
     file = tmp_path / "pid"
     async with app.worker(**FAST, process_pool=1):
         handle = await process_tasks.write_late.enqueue(str(file))
-        message = await look.ends(handle.id, "retry", timeout=30)
+        message = await look.ends(handle.id, "retry")
         assert message is not None
         assert message.error_msg == "context deadline exceeded"
         if file.exists():  # else it did not get as far as that within its second
             pid = int(file.read_text())
-            await eventually(lambda: not _alive(pid))
+            await until(lambda: not _alive(pid))
             assert file.read_text() == str(pid)
 
 
@@ -100,17 +101,17 @@ async def test_no_more_is_taken_than_there_are_processes(app: App, look: Look, t
     release, cpu = tmp_path / "release", look.of("cpu")
     handles = [await process_tasks.until.enqueue(str(release)) for _ in range(6)]
     async with app.worker(["cpu"], **FAST, process_pool=2):
-        await eventually(lambda: len(list(tmp_path.glob("release.*"))) == 2, timeout=30)
+        await until(lambda: len(list(tmp_path.glob("release.*"))) == 2)
         assert sorted(await cpu.active()) == sorted(handle.id for handle in handles[:2])
         assert await cpu.pending() == [handle.id for handle in handles[2:]]
         release.touch()
         for handle in handles:
-            await cpu.ends(handle.id, "gone", timeout=30)
+            await cpu.ends(handle.id, "gone")
 
 
 @pytest.mark.parametrize("task", [process_tasks.with_dependency, process_tasks.with_a_loop_of_its_own])
 async def test_dependencies_are_provided_in_the_process(app: App, look: Look, task: Any) -> None:
     async with app.worker(**FAST, process_pool=1):
         handle = await task.enqueue(2)
-        await look.ends(handle.id, "completed", timeout=30)
+        await look.ends(handle.id, "completed")
     assert (await look.fields(handle.id))["result"] == b"42"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Job
 from veredus.store.work import Work
 from veredus.wire import keys
@@ -33,7 +34,7 @@ async def _order(app: App, look: Look, count: int, **settings: Any) -> list[str]
     worker = app.worker({"low": 1, "critical": 6, "default": 3}, **FAST, concurrency=1, **settings)
     async with worker:
         worker._processor._rng = random.Random(7)
-        await eventually(lambda: len(order) == 3 * count, timeout=30)
+        await until(lambda: len(order) == 3 * count)
     return order
 
 
@@ -72,7 +73,7 @@ async def test_the_next_question_leaves_before_the_handlers_of_the_last_answer_r
     monkeypatch.setattr(Work, "dequeue_each", asked)
     total = 40 * len(names.split(","))
     async with app.worker(names, **FAST, concurrency=20):
-        await eventually(lambda: events.count("ran") == total)
+        await until(lambda: events.count("ran") == total)
     assert "ran" in events
     assert events[: events.index("ran")] == ["asked", "answered", "asked"]
 
@@ -117,7 +118,7 @@ async def test_no_more_is_taken_than_free_hands_can_hold(app: App, look: Look) -
 
     handles = await app.enqueue_many(wait.call() for _ in range(20))
     async with app.worker(**FAST, concurrency=4):
-        await eventually(lambda: _length(look, 4))
+        await until(lambda: _length(look, 4))
         await asyncio.sleep(0.1)
         assert len(await look.active()) == 4
         assert await look.pending() == [handle.id for handle in handles[4:]]
@@ -141,10 +142,10 @@ async def test_a_full_pool_does_not_keep_other_queues_waiting(app: App, look: Lo
 
     async with app.worker({"slow": 1000, "quick": 1}, **FAST, threads=1, concurrency=3):
         await app.enqueue_many(slow.call() for _ in range(5))
-        await eventually(look.of("slow").active)
+        await until(look.of("slow").active)
         for _ in range(10):
             handle = await quick.enqueue()
-            await look.of("quick").ends(handle.id, "gone", timeout=3)
+            await look.of("quick").ends(handle.id, "gone")
         assert len(await look.of("slow").active()) == 1
         release.set()
 
@@ -162,15 +163,15 @@ async def test_a_paused_queue_stops_and_resumes(app: App, look: Look) -> None:
 
     async with app.worker(**FAST):
         await note.enqueue(1)
-        await eventually(lambda: ran == [1])
+        await until(lambda: ran == [1])
         await look.client.set(keys.paused("default"), 1)
         handle = await note.enqueue(2)
         await other.enqueue()
-        await eventually(lambda: ran == [1, -1])
+        await until(lambda: ran == [1, -1])
         await asyncio.sleep(0.5)
         assert await look.pending() == [handle.id]
         await look.client.delete(keys.paused("default"))
-        await eventually(lambda: ran == [1, -1, 2], timeout=5)
+        await until(lambda: ran == [1, -1, 2])
 
 
 async def test_a_paused_queue_costs_little(app: App, look: Look) -> None:
@@ -180,7 +181,7 @@ async def test_a_paused_queue_costs_little(app: App, look: Look) -> None:
     await look.client.set(keys.paused("default"), 1)
     await note.enqueue()
     async with app.worker(**FAST):
-        await eventually(lambda: look.client.exists(keys.SERVERS))
+        await until(lambda: look.client.exists(keys.SERVERS))
         before = (await look.client.info("stats"))["total_commands_processed"]
         await asyncio.sleep(1.5)
         after = (await look.client.info("stats"))["total_commands_processed"]
@@ -206,4 +207,4 @@ async def test_a_worker_serves_every_queue_that_the_app_names(app: App, look: Lo
         await mail.enqueue()
         await app.produce("orders", 1)
         await app.enqueue("go:x", queue="foreign")
-        await eventually(lambda: len(ran) == 3)
+        await until(lambda: len(ran) == 3)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Depends, Job
 
 pytestmark = VALKEY_ONLY
@@ -48,7 +49,7 @@ async def test_exact_names_win_over_patterns_and_long_patterns_over_short_ones(a
     async with app.worker(**FAST):
         for task_type in types:
             await app.enqueue(task_type, b"raw")
-        await eventually(lambda: got == types)
+        await until(lambda: got == types)
 
 
 async def test_a_pattern_handler_gets_the_job_as_it_arrived(app: App, look: Look) -> None:
@@ -60,7 +61,7 @@ async def test_a_pattern_handler_gets_the_job_as_it_arrived(app: App, look: Look
 
     async with app.worker(**FAST):
         handle_ = await app.enqueue("go:x", b"\x00\xff", headers={"a": "1"}, max_retry=3)
-        await eventually(lambda: got)
+        await until(lambda: got)
     assert got == [(handle_.id, "go:x", b"\x00\xff", {"a": "1"}, 0, 3, "default")]
 
 
@@ -231,7 +232,7 @@ async def test_a_dependency_that_swallows_an_error_does_not_make_a_success_of_it
     task: Any = app.task(name="t")(on_loop if where == "loop" else in_thread)
     async with app.worker(**FAST):
         handle = await task.enqueue()
-        message = await look.ends(handle.id, "retry", timeout=5)
+        message = await look.ends(handle.id, "retry")
     assert message is not None
     assert message.error_msg == "boom"
 
@@ -254,6 +255,6 @@ async def test_the_lifespan_opens_before_the_first_task_and_closes_after_the_las
 
     await handler.enqueue()
     async with app.worker(**FAST):
-        await eventually(look.active)
+        await until(look.active)
     assert trail == ["open", "connected", "close"]
     await app.close()

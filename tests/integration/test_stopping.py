@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App, WorkerStopped
 from veredus.wire import keys
 
@@ -33,7 +34,7 @@ async def test_running_handlers_finish(app: App, look: Look) -> None:
     async with worker:
         await on_loop.enqueue()
         await in_thread.enqueue()
-        await eventually(lambda: worker._hands.busy == 2)
+        await until(lambda: worker._hands.busy == 2)
         asyncio.get_running_loop().call_later(0.2, release.set)
     assert sorted(finished) == ["loop", "thread"]
     assert await look.counters() == (2, 0)
@@ -49,7 +50,7 @@ async def test_what_does_not_finish_goes_back_to_the_front_in_order(app: App, lo
     handles = await app.enqueue_many(hang.call(n) for n in range(count))
     settings = {**FAST, "shutdown_timeout": 0.1, "lease": 10}
     async with app.worker(**settings, concurrency=count):
-        await eventually(lambda: _all_active(look, count))
+        await until(lambda: _all_active(look, count))
         later = [await hang.enqueue(1000 + n) for n in range(3)]
     assert await look.pending() == [handle.id for handle in [*handles, *later]]
     assert await look.active() == []
@@ -74,7 +75,7 @@ async def test_a_thread_that_cannot_be_stopped_is_given_back_and_its_late_end_is
 
     async with app.worker(**{**FAST, "shutdown_timeout": 0.1}):
         handle = await stubborn.enqueue()
-        await eventually(look.active)
+        await until(look.active)
     assert await look.pending() == [handle.id]
     release.set()
     assert await asyncio.to_thread(ended.wait, 5)
@@ -90,7 +91,7 @@ async def test_a_stop_asked_for_twice_gives_back_at_once(app: App, look: Look) -
     worker = app.worker(**{**FAST, "shutdown_timeout": 60})
     await worker.start()
     handle = await hang.enqueue()
-    await eventually(look.active)
+    await until(look.active)
     began = time.monotonic()
     worker.request_stop()
     stopping = asyncio.create_task(worker.stop())
@@ -103,7 +104,7 @@ async def test_a_stop_asked_for_twice_gives_back_at_once(app: App, look: Look) -
 async def test_the_records_of_a_stopped_worker_are_gone(app: App, look: Look) -> None:
     app.task(name="x")(lambda: None)
     async with app.worker(**FAST):
-        await eventually(lambda: look.client.exists(keys.SERVERS))
+        await until(lambda: look.client.exists(keys.SERVERS))
         assert await look.client.keys("asynq:servers:*")
     assert await look.client.keys("asynq:servers*") == []
     assert await look.client.keys("asynq:workers*") == []
@@ -133,7 +134,7 @@ async def test_a_worker_that_is_quiet_takes_nothing_new_but_finishes_its_work(ap
     worker = app.worker(**FAST)
     async with worker:
         running = await wait.enqueue()
-        await eventually(look.active)
+        await until(look.active)
         worker.quiet()
         waiting = await wait.enqueue()
         release.set()
@@ -178,7 +179,7 @@ async def test_a_stop_while_redis_is_away_does_not_hang(new_server: Callable[...
     worker = app.worker(**{**FAST, "shutdown_timeout": 0.5})
     await worker.start()
     await wait.enqueue()
-    await eventually(lambda: worker._hands.busy == 1)
+    await until(lambda: worker._hands.busy == 1)
     server.kill() if how == "killed" else server.freeze()
     try:
         began = time.monotonic()
@@ -208,4 +209,4 @@ async def test_an_error_in_the_lifespan_stops_the_start(app: App, look: Look) ->
     async def left() -> bool:
         return not [row for row in await look.client.client_list() if row["name"].startswith("veredus-worker")]
 
-    await eventually(left, what="the end of its connection")
+    await until(left, what="the end of its connection")

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually, go_message
+from tests.integration.support import FAST, Look, go_message
 from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.waiting import until
 from veredus import App, exponential
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
@@ -33,7 +34,7 @@ async def test_a_retry_starts_when_its_delay_has_passed(app: App, look: Look, de
 
     async with app.worker(**PATIENT):
         await once_more.enqueue()
-        await eventually(lambda: len(at) == 2)
+        await until(lambda: len(at) == 2)
     assert delay <= at[1] - at[0] + 0.002 < delay + LATE
 
 
@@ -55,7 +56,7 @@ async def test_a_delayed_task_starts_when_it_is_due_and_never_before(app: App, l
         handle = await note.using(**options).enqueue()
         assert handle.state == "scheduled"
         assert all(score == int(score) for score in (await look.scores("scheduled")).values())
-        await eventually(lambda: at)
+        await until(lambda: at)
     assert due - 0.002 <= at[0] < due + LATE
 
 
@@ -70,8 +71,8 @@ async def test_an_earlier_task_overtakes_a_later_one_that_is_waited_for(app: App
         await note.using(delay=1.2).enqueue("late")
         await asyncio.sleep(0.1)
         await note.using(delay=0.2).enqueue("early")
-        await eventually(lambda: order == ["early"], timeout=0.9)
-        await eventually(lambda: order == ["early", "late"])
+        await until(lambda: order == ["early"])
+        await until(lambda: order == ["early", "late"])
 
 
 async def test_what_a_go_client_scheduled_runs_too(app: App, look: Look) -> None:
@@ -125,7 +126,7 @@ async def test_an_idle_worker_makes_at_most_two_calls_a_second(app: App, look: L
     app.task(name="x")(lambda: None)
     lines: list[dict[str, Any]] = []
     async with app.worker():
-        await eventually(lambda: look.client.exists(keys.SERVERS))
+        await until(lambda: look.client.exists(keys.SERVERS))
         handle = await app.enqueue("x")
         await look.ends(handle.id, "gone")
         async with look.client.monitor() as monitor:
@@ -149,7 +150,7 @@ async def test_a_new_task_is_picked_up_at_once(app: App, look: Look) -> None:
     async with app.worker(**FAST):
         for n in range(20):
             await note.enqueue(time.time())
-            await eventually(lambda n=n: len(took) == n + 1)
+            await until(lambda n=n: len(took) == n + 1)
     assert sorted(took)[10] < 0.1
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, TaskIdConflict
 from veredus.wire import keys
 
@@ -43,14 +44,14 @@ async def test_refused_while_it_runs_waits_for_its_retry_and_runs_again(app: App
         await look.ends(first.id, "retry")
         await asyncio.sleep(1.6)
         await refused()
-        await eventually(lambda: len(runs) == 2)
+        await until(lambda: len(runs) == 2)
         await refused()
         assert await look.client.get(lock) == first.id.encode()
         go_on.set()
         await look.ends(first.id, "completed")
         assert await look.client.get(lock) is None
         assert (await report.enqueue("monday")).created
-        await eventually(lambda: len(runs) == 3)
+        await until(lambda: len(runs) == 3)
 
 
 async def test_a_go_client_is_refused_as_well(app: App, look: Look) -> None:
@@ -89,7 +90,7 @@ async def test_a_lapsed_lock_is_taken_again_when_the_task_starts(app: App, look:
     async def lapsed() -> Any:
         return not await look.client.exists(lock)
 
-    await eventually(lapsed)
+    await until(lapsed)
     async with app.worker(**FAST):
         await started.wait()
         assert await look.client.get(lock) == handle.id.encode()

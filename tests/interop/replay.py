@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.interop.go_peer import GoPeer
 from tests.interop.golden import OURS, Dump, Run, Sent, golden_dump, instant, seconds, take
 from tests.support.golden import load
+from tests.support.waiting import until
 from veredus import App, ConfigError, RevokeTask, SkipRetry, TaskIdConflict
 
 SENT_ONLY = [
@@ -51,14 +51,6 @@ REFUSED = {
     "Unique TTL cannot be less than 1s": "ConfigError",
 }
 """What Veredus says where Asynq returns an error."""
-
-
-async def eventually(condition: Callable[[], Awaitable[object]], what: str, seconds: float = 20.0) -> None:
-    """Ask again and again until it is true; fails after so many seconds."""
-    give_up = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < give_up, f"{what} did not come within {seconds} s"
-        await asyncio.sleep(0.01)
 
 
 def golden_app(url: str) -> App:
@@ -168,7 +160,7 @@ class Replay:
             for call in self.golden["inputs"]:
                 await steps[call["call"]](call)
             if self.worker is not None:
-                await eventually(self.beaten, "the worker's first beat")
+                await until(self.beaten, what="the worker's first beat")
             return await take(self.client)
         finally:
             await self.close()
@@ -225,14 +217,14 @@ class Replay:
         self.app.tasks["sleep"].function = until_told
         enqueue, start = self.golden["inputs"]
         await self.start(start)
-        await eventually(self.beaten, "the first beat")
+        await until(self.beaten, what="the first beat")
         await self.enqueue(enqueue)
         task_id = self.run.sent[0].id
-        await eventually(lambda: self.in_state("critical", task_id, b"active"), "the start of the task")
+        await until(lambda: self.in_state("critical", task_id, b"active"), what="the start of the task")
         return await take(self.client)
 
     async def _quiet(self, call: dict[str, Any]) -> None:
-        await eventually(self.beaten, "the worker's first beat")
+        await until(self.beaten, what="the worker's first beat")
         self.worker.quiet()
 
     async def close(self) -> None:
@@ -249,9 +241,8 @@ class Replay:
 
     async def _cancel(self, call: dict[str, Any]) -> None:
         task_id = self.ids[call["args"]["id"]]
-        await eventually(lambda: self.in_state("default", task_id, b"active"), "the start of the task")
-        while not await self.peer.cancel(task_id):  # nobody listens yet
-            await asyncio.sleep(0.01)
+        await until(lambda: self.in_state("default", task_id, b"active"), what="the start of the task")
+        await until(lambda: self.peer.cancel(task_id), what="somebody who listens")
 
     async def _pause(self, call: dict[str, Any]) -> None:
         assert await self.peer.pause(call["args"]["queue"])
@@ -259,9 +250,9 @@ class Replay:
     async def _stop(self, call: dict[str, Any]) -> None:
         if self.name == "shutdown-requeue":
             sleeper = self.run.sent[1].id
-            await eventually(lambda: self.in_state("default", sleeper, b"active"), "the start of the task")
+            await until(lambda: self.in_state("default", sleeper, b"active"), what="the start of the task")
         elif self.name != "server-idle-after-shutdown":
-            await eventually(self._all_ended, "the end that the golden tasks have")
+            await until(self._all_ended, what="the end that the golden tasks have")
         worker, self.worker = self.worker, None
         await worker.stop()
 

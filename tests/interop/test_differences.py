@@ -20,10 +20,11 @@ from tests.interop import protobuf
 from tests.interop.differences import RULES, expected
 from tests.interop.go_peer import LEASE_EXPIRED, GoPeer
 from tests.interop.golden import Picture, differences, golden_dump, picture
-from tests.interop.replay import Replay, eventually
+from tests.interop.replay import Replay
 from tests.support.golden import load
 from tests.support.queue import NOW, Queue
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, ConfigError, Inspector, Job, Limit, PayloadTooLarge, QueueClosed, TaskIdConflict, current
 from veredus.model.message import TaskMessage
 from veredus.store import groups, intake
@@ -84,7 +85,7 @@ async def _reaches(client: Any, task_id: str, state: bytes | None) -> None:
     async def there() -> bool:
         return await client.hget(_key(f"t:{task_id}"), "state") == state
 
-    await eventually(there, f"state {state!r}")
+    await until(there, what=f"state {state!r}")
 
 
 # Delayed tasks.
@@ -142,9 +143,9 @@ async def test_blocking_wait(url: str, redis_client: Any) -> None:
         seen.append(job.type)
 
     async with app.worker({"default": 1}):
-        await eventually(lambda: _blocked(redis_client), "a client that waits")
+        await until(lambda: _blocked(redis_client), what="a client that waits")
         await GoPeer(redis_client).enqueue("go:type")
-        await eventually(lambda: _true(seen), "the task")
+        await until(lambda: _true(seen), what="the task")
     await app.close()
 
 
@@ -177,7 +178,7 @@ async def test_pending_tidied(url: str, redis_client: Any) -> None:
     await redis_client.lpush(_key("pending"), "twice")
     last = await peer.enqueue("t")
     async with app.worker({"default": 1}):
-        await eventually(lambda: _true(last in seen), "the last task")
+        await until(lambda: _true(last in seen), what="the last task")
         await _reaches(redis_client, last, None)
     await app.close()
     assert sorted(seen) == sorted(["twice", last])
@@ -227,7 +228,7 @@ async def test_expires_field(url: str, redis_client: Any) -> None:
     await asyncio.sleep(0.06)
     await app.enqueue("fresh", b"", expires=60)
     async with app.worker({"default": 1}):
-        await eventually(lambda: redis_client.exists(_key("processed")), "the fresh task's end")
+        await until(lambda: redis_client.exists(_key("processed")), what="the fresh task's end")
     await app.close()
     assert await redis_client.get(_key("processed")) == b"1"
     assert await redis_client.keys(_key("t:*")) == []
@@ -256,7 +257,7 @@ async def test_lease_length(url: str, redis_client: Any) -> None:
 async def test_beat_interval(url: str, redis_client: Any) -> None:
     app = _app(url)
     async with app.worker({"default": 1}):
-        await eventually(lambda: redis_client.exists("asynq:servers"), "the first beat")
+        await until(lambda: redis_client.exists("asynq:servers"), what="the first beat")
         first = time.monotonic()
         (record,) = await redis_client.keys("asynq:servers:{*")
 
@@ -266,8 +267,8 @@ async def test_beat_interval(url: str, redis_client: Any) -> None:
         async def aged() -> bool:
             return await redis_client.pttl(record) < 9500
 
-        await eventually(aged, "half a second")
-        await eventually(refreshed, "the second beat")
+        await until(aged, what="half a second")
+        await until(refreshed, what="the second beat")
     assert 3.8 < time.monotonic() - first < 6.0
     await app.close()
 
@@ -327,7 +328,7 @@ async def test_every_queue_kept(url: str, redis_client: Any) -> None:
     await peer.complete(message)
     await redis_client.zadd(kept, {task_id: int(time.time()) - 1})
     async with app.worker({"default": 1}, janitor_interval=0.1):
-        await eventually(lambda: _gone(redis_client, kept), "the cleaning of a queue that nobody serves")
+        await until(lambda: _gone(redis_client, kept), what="the cleaning of a queue that nobody serves")
     await app.close()
     assert await redis_client.exists(f"asynq:{{left alone}}:t:{task_id}") == 0
 
@@ -676,7 +677,7 @@ async def test_waiting_fields(url: str, redis_client: Any) -> None:
     handle = await slow.enqueue()
     waiting = asyncio.create_task(handle.result(timeout=20))
     async with app.worker({"default": 1}):
-        await eventually(lambda: redis_client.hget(_key(f"t:{handle.id}"), "progress"), "the progress")
+        await until(lambda: redis_client.hget(_key(f"t:{handle.id}"), "progress"), what="the progress")
         fields = await _hash(redis_client, handle.id)
         go_on.set()
         assert await waiting is None
@@ -794,10 +795,10 @@ async def test_group_failure(url: str, redis_client: Any) -> None:
 
     handle = await app.enqueue("t", b"", group="g")
     async with app.worker({"default": 1}):
-        await eventually(lambda: _true(calls), "the call")
-        await eventually(lambda: redis_client.zscore(_key("g:g"), handle.id), "the member, given back")
+        await until(lambda: _true(calls), what="the call")
+        await until(lambda: redis_client.zscore(_key("g:g"), handle.id), what="the member, given back")
         assert await redis_client.exists(_key("aggregation_sets")) == 0
-        await eventually(lambda: _true(len(calls) > 1), "the second try")
+        await until(lambda: _true(len(calls) > 1), what="the second try")
     await app.close()
 
 
@@ -814,7 +815,7 @@ async def test_group_unreadable(url: str, redis_client: Any) -> None:
     await redis_client.zadd(_key("g:g"), {"odd": int(time.time())})
     async with app.worker({"default": 1}):
         await _reaches(redis_client, "odd", b"archived")
-        await eventually(lambda: _true(seen), "the call")
+        await until(lambda: _true(seen), what="the call")
     await app.close()
     assert seen == [handle.id]
     assert (await _message(redis_client, "odd"))["type"] == "undecodable"
@@ -838,8 +839,8 @@ async def test_group_several(url: str, redis_client: Any) -> None:
     await app.enqueue("t", b"", group="two")
     dropped = await app.enqueue("t", b"", group="none")
     async with app.worker({"default": 1}):
-        await eventually(lambda: _true(len(ran) == 2), "both tasks")
-        await eventually(lambda: _gone(redis_client, _key(f"t:{dropped.id}")), "the end of the other")
+        await until(lambda: _true(len(ran) == 2), what="both tasks")
+        await until(lambda: _gone(redis_client, _key(f"t:{dropped.id}")), what="the end of the other")
     await app.close()
     assert sorted(ran) == [b"1", b"2"]
 
@@ -857,7 +858,7 @@ async def test_group_cadence(url: str, redis_client: Any) -> None:
         await app.enqueue("t", b"1", group="g")
         await app.enqueue("t", b"2", group="g")
         full = time.monotonic()
-        await eventually(lambda: _true(seen), "the call")
+        await until(lambda: _true(seen), what="the call")
     await app.close()
     assert seen[0] - full < 4
 
@@ -897,7 +898,7 @@ async def test_limits_keys(url: str, redis_client: Any) -> None:
     app.task(name="t", limit=Limit(concurrency=1, rate="9/s"))(_forever)
     async with app.worker():
         handles = [await app.enqueue("t", limit_key="l") for _ in range(2)]
-        await eventually(lambda: _true_zcard(redis_client, "scheduled", 1), "one that waits")
+        await until(lambda: _true_zcard(redis_client, "scheduled", 1), what="one that waits")
         assert await redis_client.hgetall(_key("limits")) == {b"task:t": b"1 9 1000"}
         running, waiting = [await _hash(redis_client, handle.id) for handle in handles]
         assert (running[b"slots"], running[b"limit_key"]) == (b'["task:t"]', b"l")
@@ -938,7 +939,7 @@ async def test_scheduler_entry_ids(url: str, redis_client: Any) -> None:
     assert entries[0].task_id(7) == f"{entries[0].id}:7"
     assert apps[0].schedule("@every 2s", apps[0].call("t", b"x")).id != entries[0].id
     async with apps[0].scheduler():
-        await eventually(lambda: redis_client.llen(_key("pending")), "a tick")
+        await until(lambda: redis_client.llen(_key("pending")), what="a tick")
     (first, *_) = await redis_client.lrange(_key("pending"), -1, -1)
     await apps[0].close()
     assert first.decode().startswith(f"{entries[0].id}:")
@@ -950,7 +951,7 @@ async def test_scheduler_shown_at_once(url: str, redis_client: Any) -> None:
     app.schedule("@every 1h", app.call("t"))
     started = time.monotonic()
     async with app.scheduler():
-        await eventually(lambda: redis_client.keys("asynq:schedulers:{*"), "the entries")
+        await until(lambda: redis_client.keys("asynq:schedulers:{*"), what="the entries")
         assert time.monotonic() - started < 5
         (key,) = await redis_client.keys("asynq:schedulers:{*")
         assert 10 < await redis_client.ttl(key) <= 20
@@ -963,7 +964,7 @@ async def test_scheduler_history_kept(url: str, redis_client: Any) -> None:
     entry = app.schedule("@every 1s", app.call("t"))
     history = f"asynq:scheduler_history:{entry.id}"
     async with app.scheduler():
-        await eventually(lambda: redis_client.zcard(history), "the first tick")
+        await until(lambda: redis_client.zcard(history), what="the first tick")
     await app.close()
     assert 29 * 86400 < await redis_client.ttl(history) <= 30 * 86400
     assert not [key for key in golden_dump("scheduler-after-shutdown").rows if "history" in key]
@@ -973,7 +974,7 @@ async def test_scheduler_options_shown(url: str, redis_client: Any) -> None:
     app = _app(url)
     app.schedule("@every 1h", app.call("t", queue="low", max_retry=3, headers={"k": "v"}))
     async with app.scheduler():
-        await eventually(lambda: redis_client.keys("asynq:schedulers:{*"), "the entries")
+        await until(lambda: redis_client.keys("asynq:schedulers:{*"), what="the entries")
         (shown,) = await app.inspector().scheduler_entries()
     await app.close()
     assert {'Queue("low")', "MaxRetry(3)", 'Header(["k","v"])'} <= set(shown.opts)
@@ -984,7 +985,7 @@ async def test_scheduler_keys(url: str, redis_client: Any) -> None:
     apps = [_app(url), _app(url)]
     (entry, _) = [app.schedule("@every 1s", app.call("t", queue="default")) for app in apps]
     async with apps[0].scheduler(), apps[1].scheduler():
-        await eventually(lambda: _true_length(redis_client, 3), "three ticks")
+        await until(lambda: _true_length(redis_client, 3), what="three ticks")
         assert len(await redis_client.keys("asynq:veredus:scheduler_leader:*")) == 1
         state = await redis_client.hgetall(_key(f"cron:{entry.id}"))
     for app in apps:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from tests.interop.go_inspector import GoInspector
 from tests.interop.go_peer import GoPeer
-from tests.interop.replay import eventually
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Handle, Job
 from veredus.wire import keys
 
@@ -53,9 +53,9 @@ class Shop:
     async def is_in(self, handle: Handle[Any], state: str) -> bool:
         return await self.client.hget(keys.task("default", handle.id), "state") == state.encode()
 
-    async def work(self, until: Any) -> None:
+    async def work(self, goal: Callable[[], Any]) -> None:
         async with self.app.worker({"default": 1}, lease=1.5, sweep=0.3):
-            await eventually(until, "what the worker was to do")
+            await until(goal, what="what the worker was to do")
 
     async def state(self, handle: Handle[Any]) -> str:
         return (await self.app.inspector().task("default", handle.id)).state

@@ -14,12 +14,12 @@ import pytest
 
 from tests.interop import protobuf
 from tests.interop.go_peer import LEASE_EXPIRED, GoPeer, NotFound
-from tests.interop.replay import eventually
 from tests.interop.test_replay import start_victim
 from tests.interop.test_takeover import Recorder
 from tests.support.keyspace import check_invariant
 from tests.support.queue import Queue
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Job
 from veredus.store.store import Store
 
@@ -38,7 +38,7 @@ async def _reaches(client: Any, task_id: str, state: bytes | None) -> None:
     async def there() -> bool:
         return await _state(client, task_id) == state
 
-    await eventually(there, f"state {state!r}")
+    await until(there, what=f"state {state!r}")
 
 
 async def _only_counters_left(client: Any) -> None:
@@ -138,7 +138,7 @@ async def test_both_work_on_one_queue_and_each_task_is_done_once(url: str, redis
         ids += await send(number // 4)
         async with asyncio.timeout(30):
             await asyncio.gather(*others)
-        await eventually(lambda: _counted(redis_client, number), "the last count")
+        await until(lambda: _counted(redis_client, number), what="the last count")
     await recorder.app.close()
     by_us = Counter(job.id for job in recorder.jobs)
     assert by_go + by_us == Counter(ids)
@@ -248,12 +248,12 @@ async def test_go_pauses_and_unpauses_our_worker(url: str, redis_client: Any, pe
         assert await peer.pause("default")
         held = await peer.enqueue("held")
         canary = await recorder.app.enqueue("canary", b"", queue="other")
-        await eventually(lambda: _seen(recorder, canary.id), "the task of the other queue")
+        await until(lambda: _seen(recorder, canary.id), what="the task of the other queue")
         await asyncio.sleep(0.3)
         assert not await _seen(recorder, held)
         assert await _state(redis_client, held) == b"pending"
         assert await peer.unpause("default")
-        await eventually(lambda: _seen(recorder, held), "the task after the pause", 5)
+        await until(lambda: _seen(recorder, held), what="the task after the pause")
     await recorder.app.close()
 
 
@@ -272,7 +272,7 @@ async def test_go_cancels_a_task_that_we_run(url: str, redis_client: Any, peer: 
     async with app.worker({"default": 1}, shutdown_timeout=0):
         task_id, other = await peer.enqueue("long"), await peer.enqueue("long")
         await _reaches(redis_client, other, b"active")
-        await eventually(peer.listeners, "somebody who listens")
+        await until(peer.listeners, what="somebody who listens")
         assert await peer.cancel("unknown") == 1
         assert await peer.cancel(task_id) == 1
         await _reaches(redis_client, task_id, b"retry")
@@ -360,7 +360,7 @@ async def test_a_plain_push_of_go_is_picked_up_at_once(url: str, redis_client: A
             task_id = await peer.enqueue("go")
             waits.append((await arrived.get() - sent) * 1000)
             await _reaches(redis_client, task_id, None)
-            await eventually(lambda: _idle(redis_client), "an idle worker")
+            await until(lambda: _idle(redis_client), what="an idle worker")
     await app.close()
     waits.sort()
     p50, p99 = waits[len(waits) // 2], waits[math.ceil(len(waits) * 0.99) - 1]

@@ -14,8 +14,9 @@ import pytest
 from tests.interop.differences import expected
 from tests.interop.go_peer import GoPeer
 from tests.interop.golden import differences, picture, take
-from tests.interop.replay import SENT_ONLY, WORKED, Replay, eventually
+from tests.interop.replay import SENT_ONLY, WORKED, Replay
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import Worker
 
 
@@ -38,10 +39,10 @@ async def test_a_running_task_and_its_worker_look_like_asynqs(url: str, redis_cl
     goal = asyncio.Event()
     try:
         first = await replay.play_active_first(goal)
-        await eventually(lambda: redis_client.keys("asynq:workers:{*"), "the next beat")
+        await until(lambda: redis_client.keys("asynq:workers:{*"), what="the next beat")
         second = await take(redis_client)
         goal.set()
-        await eventually(lambda: _no_keys(redis_client, "asynq:workers:{*"), "the beat after the end")
+        await until(lambda: _no_keys(redis_client, "asynq:workers:{*"), what="the beat after the end")
         third = await take(redis_client)
     finally:
         goal.set()
@@ -57,11 +58,11 @@ async def test_a_killed_worker_and_the_recovery_look_like_asynqs(url: str, redis
     await replay.enqueue(replay.golden["inputs"][0])
     victim = start_victim(url, lease=12.0)
     try:
-        await eventually(lambda: redis_client.keys("asynq:workers:{*"), "the beat that shows the task")
+        await until(lambda: redis_client.keys("asynq:workers:{*"), what="the beat that shows the task")
     finally:
         os.kill(victim.pid, signal.SIGKILL)
         victim.wait()
-    await eventually(lambda: _nobody_listens(redis_client), "the end of the connections")
+    await until(lambda: _nobody_listens(redis_client), what="the end of the connections")
     killed = await take(redis_client)
     assert differences(expected("server-killed"), picture(killed, replay.run)) == []
 
@@ -77,8 +78,8 @@ async def test_a_killed_worker_and_the_recovery_look_like_asynqs(url: str, redis
     # It recovers every queue, but does not serve this one, so that the task stays where the recovery put it.
     worker: Worker = replay.app.worker({"elsewhere": 1}, concurrency=10, lease=1.0, sweep=0.2)
     async with worker:
-        await eventually(lambda: replay.in_state("default", task_id, b"retry"), "the recovery")
-        await eventually(replay.beaten, "the beat")
+        await until(lambda: replay.in_state("default", task_id, b"retry"), what="the recovery")
+        await until(replay.beaten, what="the beat")
         recovered = await take(redis_client)
     await replay.app.close()
     golden = expected("server-killed-recovered")

@@ -12,10 +12,10 @@ import pytest
 
 from tests.interop import protobuf
 from tests.interop.golden import DAYS_90, Dump, Row, golden_dump, restore, take
-from tests.interop.replay import eventually
 from tests.support.golden import scenarios
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Job
 
 SCENARIOS = [name for name in scenarios() if not name.startswith(("group-", "scheduler"))] + ["group-scheduled-before"]
@@ -126,7 +126,7 @@ async def test_every_task_that_go_left_is_run(name: str, url: str, redis_client:
         return recorder.seen() == fate.runs and not await _unsettled(redis_client, before, fate)
 
     async with recorder.app.worker(queues_of(before), lease=1.0, sweep=0.2):
-        await eventually(all_settled, f"{fate.runs}")
+        await until(all_settled, what=f"{fate.runs}")
     await recorder.app.close()
     after = await take(redis_client)
     assert recorder.seen() == fate.runs
@@ -204,7 +204,7 @@ async def test_a_lease_of_go_is_left_alone_for_30_seconds_after_its_end(url: str
         return await redis_client.exists("asynq:{default}:lease") == 0
 
     async with recorder.app.worker({"elsewhere": 1}, lease=1.0, sweep=0.2):
-        await eventually(recovered, "the recovery")
+        await until(recovered, what="the recovery")
         at = time.time()
     await recorder.app.close()
     assert lease_end + 30 <= at < lease_end + 40
@@ -227,7 +227,7 @@ async def test_a_task_of_go_without_retries_left_is_archived_when_its_worker_die
     await restore(redis_client, before)
     recorder = Recorder(url)
     async with recorder.app.worker({"default": 1}, lease=1.0, sweep=0.2):
-        await eventually(lambda: redis_client.exists("asynq:{default}:archived"), "the archiving")
+        await until(lambda: redis_client.exists("asynq:{default}:archived"), what="the archiving")
     await recorder.app.close()
     fields = await redis_client.hgetall(key)
     archived, _ = protobuf.decode("TaskMessage", fields[b"msg"])
@@ -248,7 +248,7 @@ async def test_completed_tasks_of_go_go_when_their_retention_ends(name: str, url
         async def cleaned() -> bool:
             return await redis_client.exists("asynq:{default}:completed") == 0
 
-        await eventually(cleaned, "the cleaning")
+        await until(cleaned, what="the cleaning")
     await recorder.app.close()
     after = await take(redis_client)
     kept = {key: row.value for key, row in before.rows.items() if ":t:" not in key and not key.endswith(":completed")}
@@ -271,7 +271,7 @@ async def test_what_a_worker_has_no_business_with_stays_as_go_left_it(name: str,
     recorder = Recorder(url)
     async with recorder.app.worker({"default": 1, "canary": 1}, lease=0.5, sweep=0.1, janitor_interval=0.1):
         handle = await recorder.app.enqueue("canary", b"", queue="canary", delay=1.0)
-        await eventually(lambda: redis_client.exists("asynq:{canary}:processed"), "the canary")
+        await until(lambda: redis_client.exists("asynq:{canary}:processed"), what="the canary")
     await recorder.app.close()
     assert [job.id for job in recorder.jobs] == [handle.id]
     await redis_client.srem("asynq:queues", "canary")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.interop.replay import eventually
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, ConfigError, current
 from veredus.store.limits import LimitDesk
 from veredus.store.store import Store
@@ -36,7 +36,7 @@ async def test_a_handler_takes_a_token_until_its_deadline(url: str, redis_client
         async def ended() -> bool:
             return len(seen) == 5
 
-        await eventually(ended, "the end")
+        await until(ended, what="the end")
     first, second, (task_id, [(member, score)]), released, again = seen
     assert (first, second, released, again) == (True, False, True, False)
     assert member.decode() == task_id

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.interop.go_peer import GoPeer
-from tests.interop.replay import eventually
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, ConfigError, Inspector, Limit
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
@@ -56,7 +56,7 @@ async def test_per_type_per_key_and_per_queue(url: str, redis_client: Any) -> No
     await app.enqueue_many([keyed.using(limit_key=f"k{n % 4}").call(f"k{n % 4}") for n in range(40)])
     await app.enqueue_many([free.call() for _ in range(20)])
     async with app.worker(concurrency=20), app.worker(concurrency=20):
-        await eventually(lambda: empty(redis_client), "the end of all tasks")
+        await until(lambda: empty(redis_client), what="the end of all tasks")
         assert await check_invariant(redis_client) == []
     assert log.most["typed"] == 3
     assert [log.most[f"k{n}"] for n in range(4)] == [1, 1, 1, 1]
@@ -77,7 +77,7 @@ async def test_a_queue_with_room_again_is_told_to_all(url: str, redis_client: An
     await app.enqueue_many([t.call() for _ in range(100)])
     began = time.monotonic()
     async with app.worker(concurrency=10), app.worker(concurrency=10), app.worker(concurrency=10):
-        await eventually(lambda: empty(redis_client), "the end of all tasks")
+        await until(lambda: empty(redis_client), what="the end of all tasks")
     assert log.most["t"] == 2
     assert time.monotonic() - began < 5, "they wait for their leases to end instead of being told"
     await app.close()
@@ -94,7 +94,7 @@ async def test_what_go_enqueued_is_limited_too(url: str, redis_client: Any) -> N
     for n in range(20):
         await peer.enqueue(f"go:{n % 3}", b"")
     async with app.worker(concurrency=10):
-        await eventually(lambda: empty(redis_client), "the end of all tasks")
+        await until(lambda: empty(redis_client), what="the end of all tasks")
     assert log.most["go"] == 2
     await app.close()
 
@@ -108,7 +108,7 @@ async def test_a_rate_is_kept_and_used_up(url: str, redis_client: Any) -> None:
 
     await app.enqueue_many([t.call() for _ in range(100)])
     async with app.worker(concurrency=10), app.worker(concurrency=10):
-        await eventually(lambda: empty(redis_client), "the end of all tasks")
+        await until(lambda: empty(redis_client), what="the end of all tasks")
     times = [at for _, at in log.starts]
     assert 0.8 <= times[-1] - times[0] < 2.0
     await app.close()
@@ -123,7 +123,7 @@ async def test_two_limits_that_are_both_used_up_do_not_send_tasks_to_and_fro(url
 
     await app.enqueue_many([t.using(limit_key=f"k{n % 3}").call(f"k{n % 3}") for n in range(120)])
     async with app.worker(concurrency=20), app.worker(concurrency=20):
-        await eventually(lambda: empty(redis_client), "the end of all tasks")
+        await until(lambda: empty(redis_client), what="the end of all tasks")
     times = [at for _, at in log.starts]
     assert max(log.most.values()) == 2
     assert 1.0 <= times[-1] - times[0] < 2.5, "1.0 s is what the rate allows"
@@ -197,7 +197,7 @@ async def test_the_inspector_shows_limits_and_removes_them(url: str, redis_clien
         async def waiting() -> bool:
             return any(row.waiting == 3 for row in await inspector.limits("default"))
 
-        await eventually(waiting, "three that wait")
+        await until(waiting, what="three that wait")
         rows = {row.scope: row for row in await inspector.limits("default")}
         counted = {"running": 1, "begun": 1, "waiting": 3}
         assert rows["task:t"].as_dict() == {
@@ -212,6 +212,6 @@ async def test_the_inspector_shows_limits_and_removes_them(url: str, redis_clien
         async def all_run() -> bool:
             return await redis_client.llen("asynq:{default}:active") == 4
 
-        await eventually(all_run, "all of them running")
+        await until(all_run, what="all of them running")
         gate.set()
     await app.close()

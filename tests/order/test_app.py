@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.interop.go_peer import GoPeer
-from tests.interop.replay import eventually
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, ConfigError, Inspector, LaneNotHeld, QueueNotFound, SkipRetry
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
@@ -45,7 +45,7 @@ async def test_in_order_through_failures_and_two_workers(url: str, redis_client:
         async def ended() -> bool:
             return not await left(redis_client)
 
-        await eventually(ended, "the end of all tasks", seconds=30)
+        await until(ended, what="the end of all tasks")
     assert done == {f"k{k}": list(range(k, 1200, 5)) for k in range(5)}
     assert len(failed) > 100
     assert await check_invariant(redis_client) == []
@@ -84,7 +84,7 @@ async def test_hold_and_release(url: str, redis_client: Any) -> None:
         async def held() -> bool:
             return bool(await inspector.lanes("default", held=True))
 
-        await eventually(held, "a lane that is held up")
+        await until(held, what="a lane that is held up")
         assert done == [0]
         with pytest.raises(LaneNotHeld, match="did you mean 'k'"):
             await inspector.release_lane("default", "kk")
@@ -95,7 +95,7 @@ async def test_hold_and_release(url: str, redis_client: Any) -> None:
         async def went_on() -> bool:
             return done == [0, 2, 3]
 
-        await eventually(went_on, "the others")
+        await until(went_on, what="the others")
     await app.close()
 
 
@@ -119,7 +119,7 @@ async def test_a_go_worker_on_the_same_queue_stops_no_lane(url: str, redis_clien
         async def ended() -> bool:
             return done == [1, 2, 3, 4]
 
-        await eventually(ended, "the others")
+        await until(ended, what="the others")
     await app.close()
 
 

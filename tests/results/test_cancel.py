@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support import golden
+from tests.support.waiting import until
 from veredus import App, CancelOutcome, Handle, Job, TaskCancelled, current
 from veredus.errors import ConfigError
 from veredus.store.store import Store, connect
@@ -55,7 +56,7 @@ async def test_before_it_runs(app: App, look: Look, place: str, then: str) -> No
             await look.ends(handle.id, "retry")
     counters = await look.counters()
     waiter = asyncio.create_task(handle.result(10))
-    await eventually(lambda: look.client.hexists(look.task(handle.id), "waited"))
+    await until(lambda: look.client.hexists(look.task(handle.id), "waited"))
     assert await handle.cancel(then) is CancelOutcome.CANCELLED
     with pytest.raises(TaskCancelled):
         await waiter
@@ -70,7 +71,7 @@ async def test_while_it_runs(app: App, look: Look, then: str) -> None:
     hang, runs = hanging(app, retry_delay=3600)
     async with app.worker(**{**FAST, "lease": 60.0}):
         handle = await hang.enqueue()
-        await eventually(lambda: runs)
+        await until(lambda: runs)
         began = time.monotonic()
         assert await handle.cancel(then) is CancelOutcome.CANCELLING
         await cancelled_state(handle, look, then)
@@ -84,7 +85,7 @@ async def test_a_lost_message_is_made_up_for_by_the_heartbeat(app: App, look: Lo
     hang, runs = hanging(app)
     async with app.worker(**FAST):
         handle = await hang.enqueue()
-        await eventually(lambda: runs)
+        await until(lambda: runs)
         # The mark without the message: as if the subscription had been down at that moment.
         await look.client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
         await look.client.hset(look.task(handle.id), "cancel", then)
@@ -144,7 +145,7 @@ async def test_a_thread_is_told_and_ends_as_asked(app: App, look: Look) -> None:
 
     async with app.worker(**FAST):
         handle = await patient.enqueue()
-        await eventually(lambda: started)
+        await until(lambda: started)
         await handle.cancel()
         await cancelled_state(handle, look, "archive")
 
@@ -158,7 +159,7 @@ async def test_a_cancelled_task_can_be_run_again_by_hand(app: App, look: Look) -
     await look.client.hset(look.task(handle.id), "state", "pending")
     await look.client.lpush(keys.pending("default"), handle.id)
     async with app.worker(**FAST):
-        await eventually(lambda: runs)
+        await until(lambda: runs)
         assert await app.cancel(handle.id, then="delete") is CancelOutcome.CANCELLING
         await look.ends(handle.id, "gone")
 
@@ -202,7 +203,7 @@ async def test_a_plain_cancel_from_gos_tools_is_a_retry_as_in_asynq(app: App, lo
 
     async with app.worker(**FAST):
         handle = await app.enqueue("sleep", wanted.payload, max_retry=wanted.retry)
-        await eventually(look.active)
+        await until(look.active)
         await look.client.publish(keys.CANCEL_CHANNEL, handle.id)
         ours = await look.ends(handle.id, "retry")
         assert ours is not None

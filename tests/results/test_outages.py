@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App, Handle, ResultGone
 
 SHOP = """
@@ -53,8 +54,8 @@ async def test_a_worker_killed_while_its_task_is_waited_for(app: App, look: Look
     try:
         handle = await app.enqueue("slow", {"gate": str(gate)})
         waiter = asyncio.create_task(handle.result(30))
-        await eventually(lambda: waited(look, handle))
-        await eventually(look.active)
+        await until(lambda: waited(look, handle))
+        await until(look.active)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
         gate.touch()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support import golden
+from tests.support.waiting import until
 from veredus import App
 from veredus.wire import keys
 
@@ -37,7 +38,7 @@ async def test_nothing_is_handed_out_while_paused_and_all_of_it_soon_after(app: 
 
     async with app.worker(**FAST):
         await note.enqueue(0)
-        await eventually(lambda: ran == [0])
+        await until(lambda: ran == [0])
         await app.pause("default")
         for n in range(1, 4):
             await note.enqueue(n)
@@ -45,7 +46,7 @@ async def test_nothing_is_handed_out_while_paused_and_all_of_it_soon_after(app: 
         assert ran == [0]
         began = time.monotonic()
         await app.resume("default")
-        await eventually(lambda: ran == [0, 1, 2, 3])
+        await until(lambda: ran == [0, 1, 2, 3])
         assert time.monotonic() - began < 1.2
         assert await asyncio.to_thread(app.pause_sync, "default")
         assert await asyncio.to_thread(app.resume_sync, "default")
@@ -59,6 +60,6 @@ async def test_what_runs_goes_on(app: App, look: Look) -> None:
 
     async with app.worker(**FAST):
         handle = await slow.enqueue()
-        await eventually(look.active)
+        await until(look.active)
         await app.pause("default")
         assert await handle.result(10) == 1

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually
+from tests.integration.support import FAST, Look
 from tests.support import golden
+from tests.support.waiting import until
 from veredus import App, Job, LeaseLost, Progress, current
 from veredus.errors import ConfigError
 from veredus.model.ending import read_progress, write_progress
@@ -36,7 +37,7 @@ async def test_steps_arrive_in_order_and_the_last_one_always(app: App, look: Loo
                 steps.append(step)
 
         follower = asyncio.create_task(follow())
-        await eventually(lambda: _is_waited_for(look, handle.id))
+        await until(lambda: _is_waited_for(look, handle.id))
         started.set()
         assert await handle.result(10) == 40
         await asyncio.wait_for(follower, 5)
@@ -96,7 +97,7 @@ async def test_one_who_comes_later_gets_the_last_step_first(app: App, look: Look
 
     async with app.worker(**FAST):
         handle = await halfway.enqueue()
-        await eventually(lambda: look.client.hexists(look.task(handle.id), "progress"))
+        await until(lambda: look.client.hexists(look.task(handle.id), "progress"))
         steps = []
         async for step in handle.progress():
             steps.append(step.note)
@@ -120,7 +121,7 @@ async def test_a_result_written_early_is_there_before_the_end_and_kept(app: App,
             async def is_there(task_id: str = handle.id) -> bool:
                 return await look.client.hget(look.task(task_id), "result") == b"early"
 
-            await eventually(is_there)
+            await until(is_there)
         go.set()
         assert await kept.result(10) == b"early"
         assert await replaced.result(10) == "late"
@@ -142,12 +143,12 @@ async def test_a_late_writer_leaves_no_orphan(app: App, look: Look) -> None:
 
     async with app.worker(**FAST):
         handle = await outlived.enqueue()
-        await eventually(look.active)
+        await until(look.active)
         await look.client.delete(look.task(handle.id))
         await look.client.lrem("asynq:{default}:active", 0, handle.id)
         await look.client.zrem("asynq:{default}:lease", handle.id)
         deleted.set()
-        await eventually(lambda: told)
+        await until(lambda: told)
     assert await look.client.exists(look.task(handle.id)) == 0
 
 

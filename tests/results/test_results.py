@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, Look, eventually, go_message
+from tests.integration.support import FAST, Look, go_message
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, Handle, ResultGone, RevokeTask, SkipRetry, TaskCancelled, TaskFailed
 from veredus.client import waiting
 from veredus.errors import ConfigError, ConnectionLost, PayloadError
@@ -83,7 +84,7 @@ async def test_none_reaches_whoever_waits(app: App, look: Look) -> None:
     async with app.worker(**FAST):
         handle = await quiet.enqueue()
         waiter = asyncio.create_task(handle.result(10))
-        await eventually(lambda: _is_waited_for(look, handle))
+        await until(lambda: _is_waited_for(look, handle))
         go.set()
         assert await waiter is None
         assert await look.state(handle.id) == "gone"
@@ -109,7 +110,7 @@ async def test_a_wait_that_began_before_any_worker(app: App, look: Look) -> None
 
     handle = await late.enqueue()
     waiter = asyncio.create_task(handle.result(10))
-    await eventually(lambda: _is_waited_for(look, handle))
+    await until(lambda: _is_waited_for(look, handle))
     async with app.worker(**FAST):
         assert await waiter == 7
 
@@ -151,7 +152,7 @@ async def test_a_revoked_task_returns_none(app: App, look: Look) -> None:
 
     handle = await revoked.enqueue()
     waiter = asyncio.create_task(handle.result(10))
-    await eventually(lambda: _is_waited_for(look, handle))
+    await until(lambda: _is_waited_for(look, handle))
     async with app.worker(**FAST):
         assert await waiter is None
 
@@ -162,7 +163,7 @@ async def test_a_task_that_expires_unrun_has_failed(app: App, look: Look) -> Non
 
     handle = await stale.using(expires=0.2).enqueue()
     waiter = asyncio.create_task(handle.result(10))
-    await eventually(lambda: _is_waited_for(look, handle))
+    await until(lambda: _is_waited_for(look, handle))
     await asyncio.sleep(0.3)  # until it has expired
     async with app.worker(**FAST):
         with pytest.raises(TaskFailed, match="expired"):
@@ -217,7 +218,7 @@ async def test_waiting_costs_no_commands(app: App, look: Look) -> None:
     others = await _listeners(look)
     handles = [await never.enqueue() for _ in range(50)]
     waiters = [asyncio.create_task(handle.result()) for handle in handles]
-    await eventually(lambda: _is_waited_for(look, handles[-1]))
+    await until(lambda: _is_waited_for(look, handles[-1]))
     before = await _commands(look)
     await asyncio.sleep(2.0)
     assert await _commands(look) - before <= 2  # the two INFO calls themselves
@@ -240,7 +241,7 @@ async def test_two_hundred_wait_at_once_on_one_connection(app: App, look: Look) 
     others = await _listeners(look)
     handles = [await (echo if n % 2 else mute).enqueue(n) for n in range(200)]
     waiters = [asyncio.create_task(handle.result(30)) for handle in handles]
-    await eventually(lambda: _is_waited_for(look, handles[-1]))
+    await until(lambda: _is_waited_for(look, handles[-1]))
     async with app.worker(**FAST, concurrency=50):
         assert await asyncio.gather(*waiters) == [n if n % 2 else None for n in range(200)]
         assert len(await _listeners(look) - others) == 1
@@ -275,7 +276,7 @@ async def test_a_broken_subscription_is_made_again_and_looked_after(app: App, lo
     async with app.worker(**FAST):
         handle = await held.enqueue()
         waiter = asyncio.create_task(handle.result(20))
-        await eventually(lambda: _is_waited_for(look, handle))
+        await until(lambda: _is_waited_for(look, handle))
         assert await look.client.execute_command("CLIENT", "KILL", "TYPE", "pubsub") >= 1
         go.set()
         assert await waiter == 5
@@ -286,14 +287,14 @@ async def test_what_a_go_worker_ends_is_found_by_looking(app: App, look: Look, m
     await look.push_like_go(go_message("go:task"))
     handle = app.handle("from-go")
     waiter = asyncio.create_task(handle.result(10))
-    await eventually(lambda: _is_waited_for(look, handle))
+    await until(lambda: _is_waited_for(look, handle))
     await look.client.lrem(keys.pending("default"), 0, "from-go")
     await look.client.zadd(keys.completed("default"), {"from-go": int(time.time()) + 60})
     await look.client.hset(look.task("from-go"), mapping={"state": "completed", "result": '{"a":1}'})
     assert await waiter == {"a": 1}
     await look.push_like_go(go_message("go:task", task_id="second"))
     waiter = asyncio.create_task(app.handle("second").result(10))
-    await eventually(lambda: _is_waited_for(look, app.handle("second")))
+    await until(lambda: _is_waited_for(look, app.handle("second")))
     await look.client.lrem(keys.pending("default"), 0, "second")
     await look.client.delete(look.task("second"))
     with pytest.raises(ResultGone):
@@ -306,7 +307,7 @@ async def test_closing_the_app_ends_every_wait(app: App, look: Look) -> None:
 
     handle = await never.enqueue()
     waiter = asyncio.create_task(handle.result(20))
-    await eventually(lambda: _is_waited_for(look, handle))
+    await until(lambda: _is_waited_for(look, handle))
     await app.close()
     with pytest.raises(ConnectionLost, match="closed"):
         await waiter

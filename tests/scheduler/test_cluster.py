@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.integration.support import eventually
 from tests.support.clusters import Nodes
+from tests.support.waiting import until
 from veredus import App
 from veredus.wire import keys
 
@@ -22,7 +22,7 @@ async def test_schedules_fire_on_every_node(nodes: Nodes) -> None:
         return {key for client in clients for key in client.keys("*")}
 
     async with app.scheduler():
-        await eventually(lambda: all(len(ticks(node)) >= 2 for node in range(3)))
+        await until(lambda: all(len(ticks(node)) >= 2 for node in range(3)))
         assert keys.SCHEDULERS.encode() in all_keys()
     for node in range(3):
         found = ticks(node)

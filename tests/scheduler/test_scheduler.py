@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import eventually
 from tests.support.keyspace import check_invariant
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App, Entry, current
 from veredus.wire import keys
 from veredus.wire.schedules import decode_entry, decode_event
@@ -34,8 +34,8 @@ async def stand(client: Any, entry: Entry, seconds_ago: int) -> int:
 async def test_each_tick_becomes_a_task_at_its_second(app: App, redis_client: Any) -> None:
     entry = app.schedule("@every 1s", app.call("go:tick", {"a": 1}, queue="low", retention=60, headers={"k": "v"}))
     async with app.scheduler():
-        await eventually(lambda: redis_client.llen(keys.pending("low")))
-        found = await eventually(lambda: _at_least(redis_client, entry, 2))
+        await until(lambda: redis_client.llen(keys.pending("low")))
+        found = await until(lambda: _at_least(redis_client, entry, 2))
     first = found[0]
     assert found == [first, first + 1]
     since = int(await redis_client.hget(keys.task("low", entry.task_id(first)), "pending_since")) / 1e9
@@ -83,7 +83,7 @@ async def test_after_a_gap(app: App, redis_client: Any, missed: Any, expected: l
     upcoming = app.schedule("@every 1s", app.call("t"))
     at = await stand(redis_client, entry, 38)
     async with app.scheduler(lease=1.0):
-        await eventually(lambda: _at_least(redis_client, upcoming, 1))
+        await until(lambda: _at_least(redis_client, upcoming, 1))
     assert await ticks(redis_client, entry) == [at + seconds for seconds in expected]
 
 
@@ -91,7 +91,7 @@ async def test_a_gap_that_is_too_long_is_told(app: App, redis_client: Any, caplo
     entry = app.schedule("@every 1m", app.call("t"))
     at = await stand(redis_client, entry, 60 * 1000 + 30)
     async with app.scheduler():
-        found = await eventually(lambda: _at_least(redis_client, entry, 100))
+        found = await until(lambda: _at_least(redis_client, entry, 100))
     assert found == [at + 60 * n for n in range(901, 1001)]
     assert "missed more ticks than are caught up" in caplog.text
 
@@ -100,7 +100,7 @@ async def test_a_new_entry_starts_from_now(app: App, redis_client: Any) -> None:
     entry = app.schedule("@every 1s", app.call("t"))
     began = int((await redis_client.time())[0])
     async with app.scheduler():
-        found = await eventually(lambda: _at_least(redis_client, entry, 1))
+        found = await until(lambda: _at_least(redis_client, entry, 1))
     assert began < found[0] <= began + 2
 
 
@@ -113,8 +113,8 @@ async def test_two_leaders_fire_nothing_twice(app: App, redis_client: Any) -> No
         scheduler._scope = "another"  # as if the lease did not hold
         scheduler._renew_at = 0.0
         scheduler.wake()
-        await eventually(lambda: scheduler.leads)
-        found = await eventually(lambda: _at_least(redis_client, entry, 52))
+        await until(lambda: scheduler.leads)
+        found = await until(lambda: _at_least(redis_client, entry, 52))
     assert found == list(range(at + 1, at + 1 + len(found)))
 
 
@@ -123,7 +123,7 @@ async def test_entries_and_history_are_shown_to_the_go_tools(app: App, redis_cli
     never = app.schedule("0 0 30 2 *", app.call("never"), tz="Europe/Paris")
     service = app.scheduler(beat=0.2)
     async with service:
-        await eventually(lambda: _at_least(redis_client, every, 2))
+        await until(lambda: _at_least(redis_client, every, 2))
         assert service.scheduler is not None
         own = keys.scheduler_entries(*service.scheduler.identity)
         assert await redis_client.zscore(keys.SCHEDULERS, own) > time.time() - 5
@@ -132,7 +132,7 @@ async def test_entries_and_history_are_shown_to_the_go_tools(app: App, redis_cli
             rows = [decode_entry(data) for data in await redis_client.lrange(own, 0, -1)]
             return rows if rows[-1].previous_at else None
 
-        unmatched, shown_entry = await eventually(shown)
+        unmatched, shown_entry = await until(shown)
     assert (unmatched.id, unmatched.spec) == (never.id, "CRON_TZ=Europe/Paris 0 0 30 2 *")
     assert (unmatched.next_at, unmatched.previous_at) == (None, None)
     assert (shown_entry.id, shown_entry.spec, shown_entry.task_payload) == (every.id, "@every 1s", b'{"r":1}')
@@ -160,13 +160,13 @@ async def test_a_provider_is_followed(app: App, redis_client: Any, caplog: pytes
 
     app.schedule_provider(provider, interval=0.7)
     async with app.scheduler():
-        await eventually(lambda: _at_least(redis_client, removed, 1))
-        await eventually(lambda: asked >= 3)
+        await until(lambda: _at_least(redis_client, removed, 1))
+        await until(lambda: asked >= 3)
         assert await redis_client.exists(keys.cron("default", removed.id))
-        await eventually(lambda: _at_least(redis_client, added, 1))
+        await until(lambda: _at_least(redis_client, added, 1))
         assert not await redis_client.exists(keys.cron("default", removed.id))
         before = await ticks(redis_client, removed)
-        await eventually(lambda: _at_least(redis_client, added, 2))
+        await until(lambda: _at_least(redis_client, added, 2))
         assert await ticks(redis_client, removed) == before
     found = await ticks(redis_client, kept)
     assert found == list(range(found[0], found[0] + len(found)))
@@ -184,7 +184,7 @@ async def test_a_plain_provider_runs_in_a_thread_and_may_be_a_generator(app: App
 
     app.schedule_provider(provider)
     async with app.scheduler():
-        await eventually(lambda: _at_least(redis_client, entry, 1))
+        await until(lambda: _at_least(redis_client, entry, 1))
 
 
 async def test_one_bad_entry_does_not_stop_the_others(
@@ -196,7 +196,7 @@ async def test_one_bad_entry_does_not_stop_the_others(
     await redis_client.set(keys.pending("bad"), "not a list")
     await redis_client.set(keys.cron("default", damaged.id), "not a hash")
     async with app.scheduler():
-        found = await eventually(lambda: _at_least(redis_client, good, 3))
+        found = await until(lambda: _at_least(redis_client, good, 3))
     assert found == list(range(found[0], found[0] + len(found)))
     assert caplog.text.count("of bad cannot be enqueued") == 1
     assert caplog.text.count("of damaged cannot be enqueued") == 1
@@ -217,14 +217,14 @@ async def test_an_outage_is_waited_through_and_caught_up(
 
     caplog.set_level(logging.WARNING)
     async with app.scheduler(lease=1.0):
-        await eventually(found)
+        await until(found)
         server.kill()
-        await eventually(lambda: "schedules wait for Redis" in caplog.text)
+        await until(lambda: "schedules wait for Redis" in caplog.text)
         await asyncio.sleep(1.5)
         server.start()
-        await eventually(lambda: "schedules go on after" in caplog.text)
+        await until(lambda: "schedules go on after" in caplog.text)
         count = len(found())
-        await eventually(lambda: len(found()) > count)
+        await until(lambda: len(found()) > count)
     ticks = found()
     assert ticks == list(range(ticks[0], ticks[0] + len(ticks)))
     assert caplog.text.count("schedules wait for Redis") == 1
@@ -235,8 +235,8 @@ async def test_an_idle_scheduler_asks_for_little(app: App, redis_client: Any) ->
     """A follower sleeps until the leader's lease would end; a leader renews three times per lease."""
     app.schedule("@yearly", app.call("t"))
     async with app.scheduler() as leader, app.scheduler() as follower:
-        await eventually(lambda: leader.scheduler.leads or follower.scheduler.leads)  # type: ignore[union-attr]
-        await eventually(lambda: redis_client.exists(keys.SCHEDULERS))
+        await until(lambda: leader.scheduler.leads or follower.scheduler.leads)  # type: ignore[union-attr]
+        await until(lambda: redis_client.exists(keys.SCHEDULERS))
         before = (await redis_client.info("commandstats")).get("cmdstat_evalsha", {"calls": 0})["calls"]
         await asyncio.sleep(3.0)
         after = (await redis_client.info("commandstats"))["cmdstat_evalsha"]["calls"]

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.queue import Queue
 from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.waiting import until
 from veredus.errors import AuthError, CommandRefused, ConnectionLost, NotReady
 from veredus.store.redis import Redis
 from veredus.store.store import Store, connect
@@ -30,12 +31,6 @@ async def opened() -> AsyncIterator[Callable[..., Redis]]:
     yield open_
     for redis in made:
         await redis.close()
-
-
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.01)
 
 
 async def blocked(client: Any) -> bool:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.support import FAST, eventually
+from tests.integration.support import FAST
 from tests.support.servers import PRODUCTS, VALKEY_ONLY, RealServer, free_port
+from tests.support.waiting import until
 from veredus import App, AuthError, Call, Job, current
 from veredus.store.address import parse_url
 
@@ -66,7 +67,7 @@ async def test_the_permissions_are_enough(new_server: Callable[..., RealServer],
         assert await handle.result(10) == 2
         for n in range(2):
             await app.enqueue("item", {"n": n}, group="g")
-        await eventually(lambda: "digest" in ran and ran.count("work") >= 2)
+        await until(lambda: "digest" in ran and ran.count("work") >= 2)
         later = await work.using(delay=60).enqueue(1)
         async with app.inspector() as inspector:
             assert (await inspector.stats(memory=True))[0].memory_usage > 0

@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus.errors import ConnectionLost
 from veredus.store.store import Store, Subscription, Watch, connect
-
-
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.005)
 
 
 async def blocked(client: Any, count: int) -> bool:
