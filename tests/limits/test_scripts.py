@@ -61,6 +61,7 @@ async def test_whoever_stops_running_makes_room(q: Bound, verb: str) -> None:
     await settle(q, verb, "a")
     assert (await q.states())["b"] == "pending"
     assert (await q.states())["c"] == "parked"
+    assert {"slots", "held"}.isdisjoint(await q.fields("a")), "what it took up is not on its record any more"
     assert "b" in await take(q)
     assert breaches(await q.everything()) == []
     assert await q.client.zrange(q.key("slots:task:t"), 0, -1) == [b"b"]
@@ -165,6 +166,20 @@ async def test_a_pattern_limits_all_types_that_fit_it_together(q: Bound) -> None
     assert await take(q) == ["t0", "t1", "t3", "t4"]
 
 
+@pytest.mark.parametrize(("wide", "narrow"), [(9, 1), (1, 9)])
+@pytest.mark.parametrize("reverse", [False, True])
+async def test_of_several_patterns_the_longest_counts(q: Bound, wide: int, narrow: int, reverse: bool) -> None:
+    specs = [("task:a.*", wide), ("task:a.b.*", narrow), ("task:*", 7)]
+    for spec, most in reversed(specs) if reverse else specs:
+        await q.limits.declare("q", {spec: f"{most} 0 0"})
+    await fill(q, "a.b.c", *[f"n{i}" for i in range(10)])
+    await fill(q, "a.x", *[f"w{i}" for i in range(10)])
+    await fill(q, "other", *[f"o{i}" for i in range(10)])
+    taken = await take(q, 40)
+    assert [sum(task_id[0] == kind for task_id in taken) for kind in "nwo"] == [narrow, wide, 7]
+    assert await q.client.zcard(q.key("slots:task:a.b.*")) == narrow
+
+
 async def test_all_limits_must_have_room(q: Bound) -> None:
     await q.limits.declare("q", {"task:t": "2 0 0", "task-key:t": "1 0 0"})
     for task_id, key in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("c1", "c")):
@@ -217,6 +232,31 @@ async def test_a_lost_reply_takes_up_no_more_room(q: Bound) -> None:
     ids, _ = await q.dequeue(10, number=1, again=1, now=q.now)
     assert ids == ["a", "b"]
     assert await q.client.llen(q.key("starts:task:t")) == 2
+
+
+async def test_a_batch_handed_out_again_keeps_its_room_as_long_as_its_new_lease(q: Bound) -> None:
+    await q.limits.declare("q", {"task:t": "1 0 0"})
+    await fill(q, "t", "a", "b")
+    assert await take(q) == ["a"]
+    q.now += 8000
+    ids, _ = await q.dequeue(10, number=1, again=1, now=q.now)
+    assert ids == ["a"]
+    assert await q.scores("slots:task:t") == await q.scores("lease") == {"a": LEASE_END + 8}
+    q.now = LEASE_END * 1000 + 1000
+    await q.forward(now=q.now)
+    assert await take(q) == [], "the first lease is over, but not the second"
+
+
+async def test_whoever_begins_waits_for_no_limit_any_more(q: Bound) -> None:
+    """Made pending by a Go tool, which knows nothing of the field, a task is handed out as soon as there is room."""
+    await q.limits.declare("q", {"task:t": "1 0 0"})
+    await fill(q, "t", "a", "b")
+    await take(q)
+    await go_run(q, "b")
+    await settle(q, "done", "a")
+    assert (await q.fields("b"))["limited_by"] == "task:t"
+    assert await take(q) == ["b"]
+    assert "limited_by" not in await q.fields("b")
 
 
 async def test_without_its_limit_everybody_goes_on(q: Bound) -> None:

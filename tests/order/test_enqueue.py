@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.order.support import Bound
+from tests.order.support import Bound, go_dequeue, go_done
 from tests.support.keyspace import PARKED, Key, breaches
 from tests.support.queue import NOW, differences
 from veredus.errors import CommandRefused
@@ -51,6 +51,18 @@ async def test_a_hold_and_a_limit_key_stand_in_the_hash(q: Bound) -> None:
     await q.line_up(("b", ""), limit_key="l")
     assert (await q.states())["b"] == "pending"
     assert b"order_key" not in await q.client.hgetall(q.task("b"))
+
+
+@pytest.mark.parametrize(("due", "state"), [("", "parked"), ("+500", "scheduled")])
+async def test_an_id_whose_old_task_go_ended_gives_up_the_old_place(q: Bound, due: str, state: str) -> None:
+    """The new task of the id stands at the end of the lane, and whoever stood behind the old one goes on at once."""
+    await q.line_up(("a", "k"), ("b", "k"))
+    assert await go_dequeue(q) == "a"
+    await go_done(q, "a")
+    assert await q.lane("k") == ["a", "b"]
+    assert await q.line_up(("a", "k"), due=due) == [1]
+    assert await q.states() == {"a": state, "b": "pending"}
+    assert await q.lane("k") == (["b"] if due else ["b", "a"])
 
 
 async def test_an_id_that_is_taken_changes_nothing(q: Bound) -> None:

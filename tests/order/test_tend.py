@@ -80,6 +80,17 @@ async def test_of_very_many_each_gets_its_turn_to_be_looked_at(q: Bound) -> None
     assert not await q.client.keys("*lane*")
 
 
+async def test_of_very_many_living_lanes_one_that_stopped_gets_its_turn(q: Bound) -> None:
+    """A lane that lives stays on the list: having been looked at, it must stand behind those that were not."""
+    lanes = [(f"t{n:03}", f"k{n:03}") for n in range(700)]
+    await q.line_up(*lanes, ("first", "z"), ("second", "z"))
+    await go_delete(q, "first")
+    q.now += 5000
+    looked = [await q.lanes.tend(["q"], 1000) for _ in range(3)]
+    assert looked == [[500], [201], [0]]
+    assert (await q.states())["second"] == "pending"
+
+
 async def test_more_dead_ones_than_one_call_clears(q: Bound) -> None:
     await q.line_up(*[(f"t{n:03}", "k") for n in range(500)])
     await q.line_up(("last", "k"))
@@ -90,6 +101,22 @@ async def test_more_dead_ones_than_one_call_clears(q: Bound) -> None:
     for _ in range(3):
         await q.tend()
     assert await q.states() == {"last": "pending"}
+
+
+async def test_a_lane_that_one_call_did_not_clear_is_the_first_of_the_next_sweep(q: Bound) -> None:
+    """Not only after the time that a lane rests between two looks."""
+    await q.line_up(*[(f"t{n:03}", "k") for n in range(250)])
+    await q.line_up(("last", "k"))
+    for n in range(250):
+        await q.client.delete(q.task(f"t{n:03}"))
+        await q.client.zrem(q.key("scheduled"), f"t{n:03}")
+    await q.client.delete(q.key("pending"))
+    q.now += 5000
+    assert await q.lanes.tend(["q"], 1000) == [1]
+    assert await q.states() == {"last": "parked"}
+    assert await q.lanes.tend(["q"], 1000) == [1]
+    assert await q.states() == {"last": "pending"}
+    assert await q.lanes.tend(["q"], 1000) == [0]
 
 
 async def test_a_damaged_lane_does_not_hold_up_the_sweep(q: Bound) -> None:

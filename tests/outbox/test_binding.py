@@ -143,6 +143,32 @@ async def test_a_request_that_never_comes_releases_what_was_bound_to_it(log: Log
     assert (await log.texts(sid))[-1] == "response"
 
 
+async def test_what_a_missing_request_releases_goes_beyond_the_quota_by_so_much_and_no_more(log: Log) -> None:
+    """By 64 entries and as many KiB, as with a response; the rest is dropped, and counted."""
+    sid = (await log.create(quota=Quota(entries=2))).sid
+    await log.push(sid, "p1", "p2")
+    for rid, number in ((5, 64), (6, 10)):
+        for i in range(number):
+            assert (await log.bind(sid, rid, BEFORE, f"{rid} {i}")).status is Status.HELD
+    log.later(30_000)
+    swept = await log.store.sessions.sweep()
+    assert (swept.flushed, swept.dropped) == (64, 10)
+    assert len(await log.texts(sid)) == 2 + 64
+    meta = await log.meta(sid)
+    assert (meta["hb"], meta["hy"]) == ("0", "0")
+
+
+async def test_what_a_missing_request_releases_goes_beyond_the_quota_of_bytes_by_so_much_and_no_more(log: Log) -> None:
+    sid = (await log.create(quota=Quota(bytes=200_000))).sid
+    await log.push(sid, "x" * 190_000)
+    for text in ("y" * 60_000, "z" * 60_000, "small"):
+        assert (await log.bind(sid, 5, BEFORE, text)).status is Status.HELD
+    log.later(30_000)
+    swept = await log.store.sessions.sweep()
+    assert (swept.flushed, swept.dropped) == (2, 1)
+    assert [text[0] for text in await log.texts(sid)] == ["x", "y", "s"]
+
+
 async def test_a_refused_request_releases_what_was_bound_to_it(log: Log) -> None:
     sid = (await log.create()).sid
     await log.bind(sid, 5, BEFORE, "b")
