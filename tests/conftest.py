@@ -60,9 +60,9 @@ def new_server() -> Iterator[Callable[..., RealServer]]:
     """Starts servers of the test's own, which it may kill, freeze and configure."""
     started: list[RealServer] = []
 
-    def start(*options: str, product: str = "valkey", **more: object) -> RealServer:
+    def start(*options: str, product: str = "valkey", port: int = 0, sentinel: str = "") -> RealServer:
         try:
-            started.append(RealServer(product, *options, **more))
+            started.append(RealServer(product, *options, port=port, sentinel=sentinel))
         except servers.NoBinary as exc:
             pytest.skip(str(exc))
         return started[-1]

@@ -18,7 +18,8 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.browser import shop
-from tests.support.servers import NoBinary, RealServer, wait_for
+from tests.support.servers import NoBinary, RealServer
+from tests.support.waiting import until_sync
 
 ROOT = Path(__file__).parent.parent.parent
 ARTIFACTS = ROOT / "artifacts"
@@ -102,7 +103,7 @@ class Shop(Place):
         self._socket = self._connection.__enter__()
         self._socket.send(json.dumps({"t": "hello", "version": 1, "token": ""}) + "\n")
         assert "welcome" in str(self._socket.recv(timeout=10))
-        wait_for(self._ready, seconds=30, what="work in every state")
+        until_sync(self._ready, what="work in every state")
 
     def fill(self) -> None:
         app = shop.app

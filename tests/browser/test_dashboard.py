@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser import shop
 from tests.browser.dashboards import SCRIPT, TOKEN, Place, Shop, Watched, axe_source
-from tests.support.servers import wait_for
+from tests.support.waiting import until_sync
 
 PAGES = {
     "overview": ("#/", ["mail", "images", "ledger", "Throughput", "History"]),
@@ -269,7 +269,7 @@ def test_delete_asks_says_how_many_and_deletes(watched: Watched, dash: Shop) -> 
     assert dash.counts("del")["scheduled"] == 5
     _press(page, "Delete")
     _answer(page, "Delete 3 tasks?", "Delete 3 tasks")
-    wait_for(lambda: dash.counts("del")["scheduled"] == 2)
+    until_sync(lambda: dash.counts("del")["scheduled"] == 2)
     page.wait_for_function("() => document.querySelectorAll('tbody tr').length === 2")
 
 
@@ -290,7 +290,7 @@ def test_selected_tasks_are_run_archived_and_cancelled(
     _press(watched.page, verb)
     if title:
         _answer(watched.page, title, button)
-    wait_for(lambda: dash.counts(queue)[state] == 2)
+    until_sync(lambda: dash.counts(queue)[state] == 2)
     assert dash.counts(queue)["scheduled"] == 1
 
 
@@ -305,42 +305,42 @@ def test_a_task_is_edited_rescheduled_moved_requeued_on_its_own_page(watched: Wa
     page.get_by_role("button", name="Reschedule", exact=True).click()
     page.get_by_label("In seconds").fill("7200")
     page.get_by_role("dialog").get_by_role("button", name="Reschedule").click()
-    wait_for(lambda: "T" in dash.get("task", queue="own", id="one")["next_process_at"])
+    until_sync(lambda: "T" in dash.get("task", queue="own", id="one")["next_process_at"])
     _says(page, "in 1 h 59 min")
     page.get_by_role("button", name="Archive", exact=True).click()
     _answer(page, "Archive 1 task?", "Archive 1 task")
     _says(page, "archived")
     page.get_by_role("button", name="Requeue", exact=True).click()
-    wait_for(lambda: dash.counts("own")["pending"] == 1)
+    until_sync(lambda: dash.counts("own")["pending"] == 1)
     _says(page, "pending")
     page.get_by_role("button", name="Move", exact=True).click()
     page.get_by_label("To the queue").fill("elsewhere")
     page.get_by_role("dialog").get_by_role("button", name="Move").click()
-    wait_for(lambda: dash.counts("elsewhere")["pending"] == 1)
+    until_sync(lambda: dash.counts("elsewhere")["pending"] == 1)
     _says(page, "This task is gone")
     watched.go("#/queues/elsewhere/tasks/one")
     page.get_by_role("button", name="Delete", exact=True).click()
     _answer(page, "Delete 1 task?", "Delete 1 task")
-    wait_for(lambda: dash.counts("elsewhere")["size"] == 0)
+    until_sync(lambda: dash.counts("elsewhere")["size"] == 0)
 
 
 def test_running_tasks_are_requeued_and_cancelled(watched: Watched, dash: Shop) -> None:
     page = watched.page
     one = shop.build.enqueue_sync(7)
-    wait_for(lambda: dash.get("task", queue="reports", id=one.id)["state"] == "active")
+    until_sync(lambda: dash.get("task", queue="reports", id=one.id)["state"] == "active")
     watched.enter(f"#/queues/reports/tasks/{one.id}")
     page.get_by_role("button", name="Requeue", exact=True).click()
     _answer(page, "Stop and requeue", "Stop and requeue")
-    wait_for(lambda: dash.get("task", queue="reports", id=one.id)["retried"] == 1)
+    until_sync(lambda: dash.get("task", queue="reports", id=one.id)["retried"] == 1)
     watched.go("#/queues/reports?state=retry")
     _pick(page, one.id)
     _press(page, "Run now")
-    wait_for(lambda: dash.get("task", queue="reports", id=one.id)["state"] == "active")
+    until_sync(lambda: dash.get("task", queue="reports", id=one.id)["state"] == "active")
     watched.go(f"#/queues/reports/tasks/{one.id}")
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_label("Then").select_option("archive")
     _answer(page, "Cancel 1 task?", "Cancel 1 task")
-    wait_for(lambda: dash.get("task", queue="reports", id=one.id)["state"] == "archived")
+    until_sync(lambda: dash.get("task", queue="reports", id=one.id)["state"] == "archived")
     _says(page, "archived")
 
 
@@ -361,12 +361,12 @@ def test_all_that_fit_are_counted_before_and_all_of_a_state_are_a_job(watched: W
     expect(dialog).to_contain_text("600 scheduled tasks of queue “bulk” fit and will be hit")
     assert dash.counts("bulk")["scheduled"] == 800
     dialog.get_by_role("button", name="Delete 600 tasks").click()
-    wait_for(lambda: dash.counts("bulk")["scheduled"] == 200)
+    until_sync(lambda: dash.counts("bulk")["scheduled"] == 200)
     expect(page.get_by_role("complementary", name="Jobs")).to_contain_text("600 tasks")
     page.get_by_role("link", name="Clear").click()
     page.get_by_role("button", name="Archive all").click()
     _answer(page, "200 scheduled tasks of queue “bulk” will be hit", "Archive 200 tasks")
-    wait_for(lambda: dash.counts("bulk")["archived"] == 200)
+    until_sync(lambda: dash.counts("bulk")["archived"] == 200)
 
 
 def test_a_long_job_shows_how_far_it_is_and_is_stopped(watched: Watched, dash: Shop) -> None:
@@ -388,7 +388,7 @@ def test_a_long_job_shows_how_far_it_is_and_is_stopped(watched: Watched, dash: S
     dialog = page.get_by_role("dialog")
     dialog.get_by_label(re.compile("Yes, also")).check()
     dialog.get_by_role("button", name=re.compile("Delete with")).click()
-    wait_for(lambda: not dash.redis.sismember("asynq:queues", "long"), seconds=20)
+    until_sync(lambda: not dash.redis.sismember("asynq:queues", "long"))
 
 
 def test_queues_are_paused_and_closed(watched: Watched, dash: Shop) -> None:
@@ -403,7 +403,7 @@ def test_queues_are_paused_and_closed(watched: Watched, dash: Shop) -> None:
     _answer(page, "Close “gate”?", "Close it")
     _says(page, "closed")
     page.get_by_role("button", name="Open", exact=True).click()
-    wait_for(lambda: not dash.counts("gate")["closed"])
+    until_sync(lambda: not dash.counts("gate")["closed"])
 
 
 def test_lanes_limits_and_sessions(watched: Watched, dash: Shop) -> None:
@@ -411,11 +411,13 @@ def test_lanes_limits_and_sessions(watched: Watched, dash: Shop) -> None:
     watched.enter("#/turns?queue=ledger")
     page.get_by_role("button", name="Release account-0").first.click()
     _answer(page, "Let “account-0” go on?", "Release")
-    wait_for(lambda: not [row for row in dash.get("lanes", queue="ledger")["lanes"] if row["held"] and row["size"] > 1])
+    until_sync(
+        lambda: not [row for row in dash.get("lanes", queue="ledger")["lanes"] if row["held"] and row["size"] > 1]
+    )
     watched.go("#/turns?queue=images")
     page.get_by_role("button", name="Remove the limit queue").click()
     _answer(page, "Remove the limit “queue”?", "Remove it")
-    wait_for(lambda: not dash.get("limits", queue="images")["limits"])
+    until_sync(lambda: not dash.get("limits", queue="images")["limits"])
     watched.go("#/schedules")
     page.get_by_role("link", name="nightly:cleanup").click()
     _says(page, "When nightly:cleanup fired")
@@ -424,7 +426,7 @@ def test_lanes_limits_and_sessions(watched: Watched, dash: Shop) -> None:
     page.locator("main a.id").first.click()
     page.get_by_role("button", name="End session").click()
     _answer(page, "End this session?", "End it")
-    wait_for(lambda: dash.get("gateway")["sessions"] == 0)
+    until_sync(lambda: dash.get("gateway")["sessions"] == 0)
 
 
 def test_the_doctor_examines_and_mends(watched: Watched, dash: Shop) -> None:
@@ -438,10 +440,10 @@ def test_the_doctor_examines_and_mends(watched: Watched, dash: Shop) -> None:
     watched.picture("doctor")
     page.get_by_role("button", name=re.compile("^Mend: .*'s1'")).click()
     _answer(page, "Mend this?", "Mend it")
-    wait_for(lambda: dash.counts("sick")["pending"] == 1)
+    until_sync(lambda: dash.counts("sick")["pending"] == 1)
     page.get_by_role("button", name="Mend all 2").click()
     _answer(page, "Mend 2 findings?", "Mend 2")
-    wait_for(lambda: dash.counts("sick")["pending"] == 3, seconds=20)
+    until_sync(lambda: dash.counts("sick")["pending"] == 3)
 
 
 def test_everything_by_keyboard(watched: Watched) -> None:
@@ -502,7 +504,7 @@ def test_names_that_are_no_text_can_be_opened_and_deleted(watched: Watched, dash
     _says(page, "Headers")
     page.get_by_role("button", name="Delete", exact=True).click()
     _answer(page, "Delete 1 task?", "Delete 1 task")
-    wait_for(lambda: dash.counts("odd")["size"] == 0)
+    until_sync(lambda: dash.counts("odd")["size"] == 0)
 
 
 def test_a_page_lives_through_outages_of_redis_and_of_the_dashboard(browser: Any) -> None:

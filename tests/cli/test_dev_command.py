@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.servers import RealServer, free_port, wait_for
+from tests.support.servers import RealServer, free_port
+from tests.support.waiting import until_sync
 
 SHOP = """
 from pathlib import Path
@@ -43,14 +44,14 @@ def test_reload_errors_and_dashboard(valkey_server: RealServer, tmp_path: Path) 
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
     try:
         enqueue()
-        wait_for(lambda: says("first"), seconds=20, what="the first worker")
+        until_sync(lambda: says("first"), what="the first worker")
         assert "with 3 hands" in log.read_text(), "unknown options go to the worker"
-        wait_for(lambda: f":{port}/" in log.read_text(), seconds=20, what="the dashboard")
+        until_sync(lambda: f":{port}/" in log.read_text(), what="the dashboard")
         shop.write_text("this is no Python")
-        wait_for(lambda: "it starts anew at the next change" in log.read_text(), seconds=20, what="the broken worker")
+        until_sync(lambda: "it starts anew at the next change" in log.read_text(), what="the broken worker")
         shop.write_text(SHOP.format(text="second"))
         enqueue()
-        wait_for(lambda: says("second"), seconds=20, what="the second worker")
+        until_sync(lambda: says("second"), what="the second worker")
     finally:
         process.send_signal(signal.SIGINT)
         began = time.monotonic()

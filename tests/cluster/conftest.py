@@ -47,8 +47,8 @@ def new_nodes() -> Iterator[Callable[..., Nodes]]:
     """Clusters of the test's own, whose masters may be killed."""
     started: list[Nodes] = []
 
-    def start(*options: str, **settings: object) -> Nodes:
-        started.append(Nodes(*options, **settings))  # type: ignore[arg-type]
+    def start(*options: str, replicas: bool = False, node_timeout: int = 2000) -> Nodes:
+        started.append(Nodes(*options, replicas=replicas, node_timeout=node_timeout))
         return started[-1]
 
     yield start

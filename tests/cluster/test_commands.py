@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.support import Command, fill
 from tests.cluster.conftest import Place
-from tests.support.servers import wait_for
+from tests.support.waiting import until_sync
 
 LOOKING = [
     "stats",
@@ -111,7 +111,7 @@ def test_a_worker_and_a_scheduler_of_their_own(place: Place, tmp_path: Path) -> 
         def ticked() -> bool:
             return "note" in run("task", "list", "-q", "one", "-s", "pending").stdout
 
-        wait_for(ticked, seconds=20, what="a tick")
+        until_sync(ticked, what="a tick")
     finally:
         scheduler.terminate()
         assert scheduler.wait(10) == 0

@@ -13,11 +13,12 @@ import redis
 
 from tests.cluster.load import Load
 from tests.crash.fleet import say, size
-from tests.integration.support import FAST, eventually
+from tests.integration.support import FAST
 from tests.support.clusters import Nodes
 from tests.support.sentinels import Sentinels
-from tests.support.servers import RealServer, wait_for
-from veredus import App, StoreError, current
+from tests.support.servers import RealServer
+from tests.support.waiting import until, until_sync
+from veredus import App, Handle, StoreError, current
 from veredus.store.slots import slot_of
 from veredus.wire import keys
 
@@ -47,9 +48,9 @@ async def _check(load: Load, queues: list[str], began: float, tasks: list[asynci
         now = time.monotonic()
         soon = await load.work.using(queue=queue).enqueue(0)
         later = await load.work.using(queue=queue, delay=0.5).enqueue(time.time() + 0.5)
-        await eventually(lambda soon=soon: load.ran[soon.id], 5)
+        await until(lambda soon=soon: load.ran[soon.id])
         assert time.monotonic() - now < 1.0
-        await eventually(lambda later=later: load.ran[later.id], 5)
+        await until(lambda later=later: load.ran[later.id])
         assert load.lateness[later.id] < 0.3, "the wake-up channel is heard again"
     say(f"{load.report()}; {time.monotonic() - began:.1f} s in all")
     assert len(load.replicated) > 50
@@ -57,8 +58,8 @@ async def _check(load: Load, queues: list[str], began: float, tasks: list[asynci
         assert [one for one in await inspector.doctor.diagnose(server=False) if one.repairable] == []
 
 
-def _schedule(load: Load, queue: str) -> Callable[[Any], Any]:
-    """A schedule that fires once a second, and a look at the ticks that became tasks."""
+def _schedule(load: Load, queue: str) -> list[int]:
+    """A schedule that fires once a second, and the ticks that became tasks."""
     ticks: list[int] = []
 
     @load.app.task(name="tick")
@@ -66,7 +67,7 @@ def _schedule(load: Load, queue: str) -> Callable[[Any], Any]:
         ticks.append(int(current().id.rpartition(":")[2]))
 
     load.app.schedule("@every 1s", tick.using(queue=queue).call())
-    return lambda _: ticks
+    return ticks
 
 
 @pytest.mark.timeout(size(60, 300))
@@ -91,14 +92,14 @@ async def test_through_a_sentinel_failover(
                 sentinels.fail_over()
             now[0] = await asyncio.to_thread(sentinels.wait_for_master_other_than, old)
             if how == "graceful":
-                # For some seconds yet it says that it is a master, and what it is given then is lost.
-                await eventually(lambda old=old: not _clients(old), 1.0, "everybody has left the old master")
+                # For eight seconds yet it says that it is a master, and what it is given then is lost.
+                await until(lambda old=old: not _clients(old), seconds=5.0, what="everybody's leave of the old master")
             before = len(load.ran)
-            await eventually(lambda before=before: len(load.ran) > before + 20, 15)
+            await until(lambda before=before: len(load.ran) > before + 20)
             if number < ROUNDS - 1:
                 await asyncio.to_thread(_make_replica, old, now[0])
         await _check(load, queues, began, tasks)
-        seconds = ticks(None)
+        seconds = list(ticks)
         assert len(set(seconds)) >= 2
         assert sorted(set(seconds)) == list(range(min(seconds), max(seconds) + 1)), "each tick, also those meanwhile"
     assert len(hearing.lines("Redis is not available")) <= ROUNDS + 1
@@ -128,7 +129,7 @@ def _is_replica_of(old: RealServer, new: RealServer) -> None:
             return False
         return (info["role"], info.get("master_port"), info.get("master_link_status")) == ("slave", new.port, "up")
 
-    wait_for(follows, seconds=30, what="the old master as a replica")
+    until_sync(follows, what="the old master as a replica")
 
 
 @pytest.mark.timeout(size(60, 300))
@@ -161,20 +162,20 @@ async def test_through_a_failover_in_a_cluster(
                 arguments = ["TAKEOVER"] if how == "takeover" else []
                 new.client().execute_command("CLUSTER", "FAILOVER", *arguments)
             on_others = [one for one, queue in load.acknowledged.items() if queue == steady]
-            await asyncio.to_thread(wait_for, lambda new=new: _role(new) == "master", seconds=20, what="a master")
+            await asyncio.to_thread(until_sync, lambda new=new: _role(new) == "master", what="a master")
             masters[0], spare[0] = new, old
             while_away = [one for one, queue in load.acknowledged.items() if queue == steady][len(on_others) :]
             if how == "kill":
                 assert len(while_away) >= 10, "the others did not wait for it"
             before = len(load.ran)
-            await eventually(lambda before=before: len(load.ran) > before + 20, 15)
-            await eventually(lambda new=new: _ran_on(load, queues[0], new), 15)
+            await until(lambda before=before: len(load.ran) > before + 20)
+            await until(lambda new=new: _ran_on(load, queues[0], new))
             if number < ROUNDS - 1:
                 if how == "kill":
                     old.start()
                 await asyncio.to_thread(_is_replica_of, old, new)
         await _check(load, queues, began, tasks)
-        seconds = ticks(None)
+        seconds = list(ticks)
         assert sorted(set(seconds)) == list(range(min(seconds), max(seconds) + 1)), "each tick, also those meanwhile"
     assert len(hearing.lines("Redis is not available")) <= ROUNDS + 1
 
@@ -211,12 +212,12 @@ async def test_a_node_that_hangs_holds_up_only_its_own_queues(new_nodes: Callabl
     async with app, worker:
         for queue in queues:
             await note.using(queue=queue).enqueue(0)
-        await eventually(lambda: len(ran) == 6)
+        await until(lambda: len(ran) == 6)
         needed = {min(slot_of(one) * 3 // 16384, 2) for one in (keys.QUEUES, keys.CANCEL_CHANNEL)}
         hung = next(node for node in range(3) if node not in needed)
         alive = [queue for n, queue in enumerate(queues) if n % 3 != hung]
         held = [await hold.using(queue=queue).enqueue() for queue in alive]
-        await eventually(lambda: ran.count("hold") == len(alive))
+        await until(lambda: ran.count("hold") == len(alive))
         nodes.servers[hung].freeze()
         frozen = time.monotonic()
         latencies = []
@@ -224,7 +225,7 @@ async def test_a_node_that_hangs_holds_up_only_its_own_queues(new_nodes: Callabl
             for queue in alive:
                 began, before = time.monotonic(), ran.count(queue)
                 await note.using(queue=queue).enqueue(0)
-                await eventually(lambda queue=queue, before=before: ran.count(queue) > before)
+                await until(lambda queue=queue, before=before: ran.count(queue) > before)
                 latencies.append(time.monotonic() - began)
                 await note.using(queue=queue, delay=0.2).enqueue(time.time() + 0.2)
             await asyncio.sleep(0.1)
@@ -237,10 +238,10 @@ async def test_a_node_that_hangs_holds_up_only_its_own_queues(new_nodes: Callabl
         nodes.servers[hung].thaw()
         go.set()
         there = next(queue for queue in queues if queue not in alive)
-        await eventually(lambda: _enqueued(note.using(queue=there)), 15)
-        await eventually(lambda: ran.count(there) > 1, 10)
+        await until(lambda: _enqueued(note.using(queue=there)))
+        await until(lambda: ran.count(there) > 1)
         for handle in held:
-            await eventually(lambda handle=handle: _is_gone(handle), 10)
+            await until(lambda handle=handle: _is_gone(handle))
     assert ran.count("hold") == len(alive), "their leases were kept"
 
 
@@ -254,5 +255,5 @@ async def _enqueued(task: Any) -> bool:
         return False
 
 
-async def _is_gone(handle: Any) -> bool:
+async def _is_gone(handle: Handle[Any]) -> bool:
     return (await handle.status()).state == "gone"

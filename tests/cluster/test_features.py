@@ -6,12 +6,14 @@ import asyncio
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from tests.cluster.conftest import Place
-from tests.integration.support import FAST, eventually
-from veredus import App, Call, CancelOutcome, Job, TaskCancelled, TaskIdConflict, current
+from tests.integration.support import FAST
+from tests.support.waiting import until
+from veredus import App, Call, CancelOutcome, Handle, Job, TaskCancelled, TaskIdConflict, current
 
 
 async def test_every_option_of_a_task(app: App, place: Place) -> None:
@@ -54,7 +56,7 @@ async def test_a_worker_serves_queues_on_every_node(app: App, place: Place, stri
     async with app.worker(weights, strict=strict, concurrency=2, **FAST):
         assert await asyncio.gather(*[handle.result(20) for handle in handles[:12]]) == [0] * 6 + [2] * 6
         assert await asyncio.gather(*[handle.result(20) for handle in late]) == [198] * 6
-        await eventually(lambda: len(ran) == 126)
+        await until(lambda: len(ran) == 126)
         # Asleep on every node, and woken at once by what comes to any of them.
         for queue in place.queues:
             began = time.monotonic()
@@ -83,7 +85,7 @@ async def test_results_progress_cancel_and_pause(app: App, place: Place) -> None
             assert [step.note async for step in handle.progress()] == ["half of 7"]
             assert await handle.result(5) == 7
             running = await hang.using(queue=queue).enqueue()
-            await eventually(lambda running=running: _is(running, "active"))
+            await until(lambda running=running: _is(running, "active"))
             assert await running.cancel("archive") is CancelOutcome.CANCELLING
             with pytest.raises(TaskCancelled):
                 await running.result(10)
@@ -97,8 +99,8 @@ async def test_results_progress_cancel_and_pause(app: App, place: Place) -> None
             assert await held.result(5) == 8
 
 
-async def _is(handle: object, state: str) -> bool:
-    return (await handle.status()).state == state  # type: ignore[attr-defined]
+async def _is(handle: Handle[Any], state: str) -> bool:
+    return (await handle.status()).state == state
 
 
 async def test_groups_on_every_node(app: App, place: Place) -> None:
@@ -116,7 +118,7 @@ async def test_groups_on_every_node(app: App, place: Place) -> None:
         for n in range(5):
             await app.enqueue("item", {"n": n}, queue=queue, group="g")
     async with app.worker(place.queues, **FAST):
-        await eventually(lambda: len(served) == 6)
+        await until(lambda: len(served) == 6)
     assert sorted(served) == sorted((queue, [0, 1, 2, 3, 4]) for queue in place.queues)
 
 
@@ -138,7 +140,7 @@ async def test_three_schedulers_fire_each_tick_once_on_every_node(place: Place, 
             async def enough() -> bool:
                 return all([len(await ticks(queue)) >= 3 for queue in place.queues[:3]])
 
-            await eventually(enough, 15)
+            await until(enough)
             entries = await inspector.scheduler_entries()
             assert len(entries) == 3
             assert all([len(await inspector.scheduler_events(entry.id)) >= 2 for entry in entries])
@@ -165,7 +167,7 @@ async def test_retention_ends_on_every_node(app: App, place: Place) -> None:
         async def none_left() -> bool:
             return not sum(info.completed for info in await inspector.stats())
 
-        await eventually(none_left, 10)
+        await until(none_left)
 
 
 async def test_tasks_of_a_worker_that_has_gone_are_recovered_on_every_node(app: App, place: Place) -> None:
@@ -186,7 +188,7 @@ async def test_tasks_of_a_worker_that_has_gone_are_recovered_on_every_node(app: 
         leases = await inspector.leases()
         assert sorted(lease.queue for lease in leases) == sorted(place.queues)
         async with app.worker(place.queues, **FAST):
-            await eventually(lambda: sorted(ran) == sorted(place.queues), 20)
+            await until(lambda: sorted(ran) == sorted(place.queues))
             (server,) = await inspector.servers()
             assert set(server.queues) == set(place.queues)
     await store.close()

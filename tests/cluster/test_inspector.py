@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import Place
-from tests.integration.support import FAST, eventually
+from tests.integration.support import FAST
+from tests.support.waiting import until
 from veredus import App, TaskNotFound, current
 from veredus.inspector.inspector import Inspector
 from veredus.inspector.search import Query
@@ -40,7 +41,7 @@ async def filled(app: App, place: Place) -> Inspector:
         async def processed() -> bool:
             return all([(await inspector.queue(queue)).processed == 3 * EACH for queue in queues])
 
-        await eventually(processed)
+        await until(processed)
     for queue in queues:
         for n in range(EACH):
             await app.enqueue("send", {"n": n}, queue=queue, task_id=f"pending-{n}")
@@ -121,7 +122,7 @@ async def test_cancelling_all_that_run(app: App, place: Place) -> None:
     async with app.worker(place.queues, **FAST):
         for queue in place.queues:
             await hang.using(queue=queue).enqueue()
-        await eventually(lambda: len(started) == 6)
+        await until(lambda: len(started) == 6)
         async with app.inspector() as inspector:
             leases = await inspector.leases()
             assert sorted(lease.queue for lease in leases) == sorted(place.queues)
@@ -131,7 +132,7 @@ async def test_cancelling_all_that_run(app: App, place: Place) -> None:
             async def ended() -> bool:
                 return not any(info.active for info in await inspector.stats())
 
-            await eventually(ended)
+            await until(ended)
 
 
 async def test_the_doctor_looks_at_every_server(app: App, place: Place) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from tests.cluster.load import Load
 from tests.crash.fleet import size
-from tests.integration.support import FAST, eventually
+from tests.integration.support import FAST
 from tests.support.clusters import Nodes
+from tests.support.waiting import until
 from veredus import App
 from veredus.store.slots import slot_of
 from veredus.wire import keys
@@ -46,16 +47,16 @@ async def test_a_queue_moves_under_load_and_back(nodes: Nodes, how: str, caplog:
             await asyncio.sleep(0.3)
             await move(0, 2)
             before = len(load.ran)
-            await eventually(lambda before=before: len(load.ran) > before + 20)
+            await until(lambda before=before: len(load.ran) > before + 20)
             await move(2, 0)
         await asyncio.sleep(0.3)
         load.stop()
         await asyncio.gather(*producers)
-        await eventually(lambda: all(load.ran[one] for one in load.acknowledged), 15)
+        await until(lambda: all(load.ran[one] for one in load.acknowledged))
         # Asleep and woken again on the node that has it now.
         await asyncio.sleep(0.2)
         handle = await load.work.using(queue=queue).enqueue(0)
-        await eventually(lambda: load.ran[handle.id], 0.9)
+        await until(lambda: load.ran[handle.id])
     assert len(moved) == 2 * MOVES
     assert max(load.ran.values()) == 1, "a queue that moves is no reason to run a task twice"
     late = sorted(load.lateness.values())

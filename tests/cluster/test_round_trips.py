@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import Relayed
-from tests.integration.support import FAST, eventually
+from tests.integration.support import FAST
 from tests.support.relays import Relay, relayed
+from tests.support.waiting import until
 from veredus import App
 from veredus.inspector.inspector import Inspector
 from veredus.store.groups import Probe
@@ -122,7 +123,7 @@ async def test_a_worker_takes_from_many_queues_in_few_round_trips(
             calls = [note.using(queue=queue).call(n) for n, queue in enumerate(desk.queues)]
             before = [relay.trips for relay in desk.relays]
             await app.enqueue_many(calls)
-            await eventually(lambda done=QUEUES * (round_number + 1): len(ran) == done)
+            await until(lambda done=QUEUES * (round_number + 1): len(ran) == done)
             await asyncio.sleep(0.1)
             cost = [relay.trips - seen for relay, seen in zip(desk.relays, before, strict=True)]
         print(

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.support import eventually
 from tests.outbox.support import Log, text_of
 from tests.outbox.test_hints import listening
-from tests.support.sentinels import Sentinels
-from tests.support.servers import NoBinary, RealServer, free_port, wait_for
+from tests.support.sentinels import Sentinels, is_replicating
+from tests.support.servers import NoBinary, RealServer, free_port
+from tests.support.waiting import until, until_sync
 from veredus.errors import StoreError
 from veredus.model.delivery import Cursor
 from veredus.store.store import Store, connect
@@ -21,7 +21,7 @@ from veredus.store.store import Store, connect
 async def test_a_promoted_replica_without_the_tail(new_server: Callable[..., RealServer], pushed_since: int) -> None:
     master = new_server("--repl-diskless-sync-delay", "0", port=free_port())
     replica = new_server("--replicaof", "127.0.0.1", str(master.port))
-    wait_for(lambda: replica.client().info("replication").get("master_link_status") == "up", what="the replication")
+    until_sync(lambda: is_replicating(replica), what="the replication")
     before = Log(Store(connect(master.url)), None)
     sid = (await before.create()).sid
     other = (await before.create("eve")).sid
@@ -65,14 +65,14 @@ async def test_hints_arrive_again_after_a_failover(how: str) -> None:
         async with listening(log.store, probe_every=0.5) as (hints, heard):
             sid = (await log.create()).sid
             old = sentinels.master()
-            wait_for(sentinels.replicated, what="the replication")
+            until_sync(sentinels.replicated, what="the replication")
             if how == "kill":
                 old.kill()
             else:
                 sentinels.fail_over()
             await asyncio.to_thread(sentinels.wait_for_master_other_than, old)
-            await eventually(lambda: heard.doubts >= 1 and hints.healthy, 20, "it listens to the new master")
-            await eventually(lambda: _pushed(log, sid), 20, "the new master takes pushes")
+            await until(lambda: heard.doubts >= 1 and hints.healthy, what="it listens to the new master")
+            await until(lambda: _pushed(log, sid), what="the new master takes pushes")
             await heard.until(lambda: any(row.sid == sid for row in heard.rows))
         await log.store.close()
     finally:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST, eventually
+from tests.integration.support import FAST
 from tests.outbox.support import Log
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, ConfigError, SkipRetry, current
 from veredus.client.following import Herald
 from veredus.client.notifier import Notifier
@@ -50,7 +51,7 @@ async def test_progress_and_result_arrive_in_order_though_the_caller_is_gone(app
     await caller.close()
     async with app.worker(**FAST):
         gate.set()
-        await eventually(lambda: _ended(log, sid))
+        await until(lambda: _ended(log, sid))
     first, last = await told(log, sid)
     assert first == ("task.progress", {"task": handle.id, "queue": "default", "share": 0.5, "note": "half"})
     ended = {"task": handle.id, "queue": "default", "state": "completed", "result": {"pages": 7}}
@@ -80,7 +81,7 @@ async def test_each_way_to_end_is_told(app: App, log: Log) -> None:
     await handles["cancelled"].cancel(then="delete")
     async with app.worker(**FAST):
         for sid in sids.values():
-            await eventually(lambda sid=sid: _ended(log, sid))
+            await until(lambda sid=sid: _ended(log, sid))
     bodies = {name: (await told(log, sid))[-1][1] for name, sid in sids.items()}
     assert {name: body["state"] for name, body in bodies.items()} == {
         "fails": "archived", "vanishes": "done", "large": "completed", "cancelled": "cancelled",

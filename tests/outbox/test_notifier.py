@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests.outbox.support import Log
-from tests.support.servers import VALKEY_ONLY, RealServer, free_port, wait_for
+from tests.support.sentinels import is_replicating
+from tests.support.servers import VALKEY_ONLY, RealServer, free_port
+from tests.support.waiting import until_sync
 from veredus import App, ConfigError, PayloadError
 from veredus.client.ordering import MessageOrderingManager, OrderedMessageSender
 from veredus.errors import ConnectionLost, NotConfirmed
@@ -223,7 +225,7 @@ async def test_a_server_that_cannot_confirm_says_so(app: App, log: Log) -> None:
 async def test_a_replica_confirms(new_server: Callable[..., RealServer]) -> None:
     master = new_server("--repl-diskless-sync-delay", "0", port=free_port())
     replica = new_server("--replicaof", "127.0.0.1", str(master.port))
-    wait_for(lambda: replica.client().info("replication").get("master_link_status") == "up", what="the replication")
+    until_sync(lambda: is_replicating(replica), what="the replication")
     app = App(master.url)
     store = app._client().store
     sid = (await Log(store, None).create()).sid

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from typing import TypedDict
 
 import pytest
 
 from tests.peer.scripted import ScriptedGateway
 
-QUICK = {"backoff_base": 0.01, "backoff_max": 0.05}
+
+class Quick(TypedDict):
+    """Settings of `connect`."""
+
+    backoff_base: float
+    backoff_max: float
+
+
+QUICK: Quick = {"backoff_base": 0.01, "backoff_max": 0.05}
+"""A client that comes back at once."""
 
 
 @pytest.fixture
@@ -25,10 +33,3 @@ async def either(request: pytest.FixtureRequest) -> AsyncIterator[ScriptedGatewa
     made = await ScriptedGateway(request.param).start()
     yield made
     await made.stop()
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 10
-    while not reached():
-        assert time.monotonic() < give_up, "it never came to that"
-        await asyncio.sleep(0.005)

@@ -102,7 +102,7 @@ class ScriptedGateway:
 
     async def start(self, port: int = 0) -> ScriptedGateway:
         listen = listen_quic if self.kind == "quic" else listen_websocket
-        self.listener: Listener = await listen("127.0.0.1", port, lambda: Wire(self))  # type: ignore[operator]
+        self.listener: Listener = await listen("127.0.0.1", port, lambda: Wire(self))
         self.port = self.listener.address[1]
         self.url = f"{self.kind}://127.0.0.1:{self.port}"
         return self

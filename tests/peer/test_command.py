@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.peer.conftest import until
 from tests.peer.scripted import ScriptedGateway
+from tests.support.waiting import until
 
 
 async def peer(*arguments: str, lines: str | None = None) -> tuple[int, str, str]:

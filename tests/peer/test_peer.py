@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.peer.conftest import QUICK, until
+from tests.peer.conftest import QUICK
 from tests.peer.scripted import ScriptedGateway
+from tests.support.waiting import until
 from veredus.errors import ConfigError
 from veredus.model.delivery import SyncHint
 from veredus.model.frames import Cancel, Gap, GoAway, Join, Kind, Ping
 from veredus.peer import (
     Connected,
     Discontinuity,
+    Item,
     Peer,
     RequestFailed,
     RequestLost,
@@ -77,10 +79,15 @@ async def test_every_field_arrives_and_asking_for_the_next_acknowledges(either: 
 
 async def test_cut_and_resumed_with_the_rotated_secret_nothing_missing_nothing_twice(either: ScriptedGateway) -> None:
     seen: list[int] = []
-    async with connect(either.url, on_message=lambda item: seen.append(item.seq), **QUICK) as peer:
+
+    def note(item: Item) -> None:
+        assert isinstance(item, MessageItem)
+        seen.append(item.seq)
+
+    async with connect(either.url, on_message=note, **QUICK) as peer:
         for number in range(4):
             secret = either.session.secrets[0]
-            await until(lambda secret=secret: peer.export().secret == secret)  # type: ignore[misc]
+            await until(lambda secret=secret: peer.export().secret == secret)
             for _ in range(10):
                 either.push()
             if number % 2:
@@ -88,11 +95,11 @@ async def test_cut_and_resumed_with_the_rotated_secret_nothing_missing_nothing_t
             else:
                 either.cut_all()
             either.push("while away")
-            await until(lambda number=number: len(either.hellos) == number + 2)  # type: ignore[misc]
+            await until(lambda number=number: len(either.hellos) == number + 2)
             resume = either.hellos[-1].resume
             assert resume is not None
             assert resume.secret == secret
-            await until(lambda number=number: len(seen) == 11 * (number + 1))  # type: ignore[misc]
+            await until(lambda number=number: len(seen) == 11 * (number + 1))
         assert seen == list(range(1, 45))
         assert peer.stats()["resumes"] == 4
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.peer.conftest import QUICK, until
+from tests.peer.conftest import QUICK
 from tests.peer.test_javascript import CLIENT, _environment, _node
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App, current
 from veredus.gateway.server import Gateway
 from veredus.link.transports.certificate import make_local_certificate

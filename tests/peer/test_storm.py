@@ -8,8 +8,9 @@ import random
 
 import pytest
 
-from tests.peer.conftest import QUICK, until
+from tests.peer.conftest import QUICK
 from tests.peer.scripted import ScriptedGateway
+from tests.support.waiting import until
 from veredus.peer import Message, connect
 
 STEPS = 200
@@ -44,7 +45,7 @@ async def test_the_journal_is_contiguous_and_every_request_runs_and_is_answered_
                         gateway.push(step)
                 case 3 if wire in gateway.wires and session.log:
                     first = chance.randrange(max(1, session.top - 20), session.top + 1)
-                    wire.send(*[session.log[seq] for seq in range(first, session.top + 1)])  # type: ignore[union-attr]
+                    wire.send(*[session.log[seq] for seq in range(first, session.top + 1)])
                 case 4:
                     session.mute = chance.random() < 0.5
                     gateway.push("perhaps unseen")

@@ -7,7 +7,9 @@ from typing import Any
 
 import redis
 
-from tests.support.servers import RealServer, free_port, wait_for
+from tests.support.sentinels import is_replicating
+from tests.support.servers import RealServer, free_port
+from tests.support.waiting import until_sync
 from veredus.store.slots import SLOTS, slot_of
 from veredus.wire import keys
 
@@ -60,15 +62,11 @@ class Nodes:
                     server.client().execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)
         self.ids = [server.client().execute_command("CLUSTER", "MYID").decode() for server in self.servers]
         for server in self.servers:
-            wait_for(lambda server=server: self._is_whole(server), seconds=20, what="a whole cluster")
+            until_sync(lambda server=server: self._is_whole(server), what="a whole cluster")
         for replica, master in zip(self.servers[3:], self.ids, strict=False):
-            wait_for(lambda replica=replica, master=master: _follows(replica.client(), master), what="a master")
+            until_sync(lambda replica=replica, master=master: _follows(replica.client(), master), what="a master")
         for replica in self.servers[3:]:
-            wait_for(
-                lambda replica=replica: replica.client().info("replication").get("master_link_status") == "up",
-                seconds=20,
-                what="the replication",
-            )
+            until_sync(lambda replica=replica: is_replicating(replica), what="the replication")
 
     def _is_whole(self, server: RealServer) -> bool:
         info = server.client().execute_command("CLUSTER", "INFO")
@@ -133,9 +131,8 @@ class Nodes:
         """Valkey 9: the slot with all its keys, while it is being written to."""
         client = self.servers[source].client()
         client.execute_command("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", self.ids[target])
-        wait_for(
-            lambda: self._owner(self.servers[target], slot) == self.servers[target].port, what="the slot's new owner"
-        )
+        owner = self.servers[target]
+        until_sync(lambda: self._owner(owner, slot) == owner.port, what="the slot's new owner")
 
     def _owner(self, server: RealServer, slot: int) -> int:
         for first, last, master, *_ in server.client().execute_command("CLUSTER", "SLOTS"):
@@ -145,10 +142,10 @@ class Nodes:
 
     # Masters that go.
 
-    def replicate(self, node: int, seconds: float = 5.0) -> None:
+    def replicate(self, node: int) -> None:
         """Wait until the replica has all that its master has."""
         master, replica = self.servers[node].client(), self.servers[node + 3].client()
-        wait_for(lambda: _offset(replica) == _offset(master), seconds=seconds, what="the same offset")
+        until_sync(lambda: _offset(replica) == _offset(master), what="the same offset")
 
 
 def _offset(client: redis.Redis) -> int:

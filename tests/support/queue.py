@@ -12,6 +12,7 @@ from veredus.store.intake import ENQUEUE, SCHEDULE
 from veredus.store.leases import EXTEND, RECOVER
 from veredus.store.redis import Redis
 from veredus.store.retention import EXPIRE
+from veredus.store.scripts import Script
 from veredus.store.work import ARCHIVE, COMPLETE, DEQUEUE, DONE, REQUEUE, RETRY
 from veredus.wire import keys
 
@@ -48,8 +49,13 @@ class Queue:
     def keys(self, names: str) -> list[str]:
         return [self.key(name) for name in names.split()]
 
-    async def _run(self, script: Any, names: list[str], args: list[Any], now: int | None) -> Any:
+    async def _run(self, script: Script, names: list[str], args: list[Any], now: int | None) -> Any:
         return await self.redis.run(script, names, args if now is None else [*args, now])
+
+    async def _codes(self, script: Script, names: list[str], args: list[Any], now: int | None) -> list[int]:
+        """The reply of a script that returns one number per task."""
+        reply: list[int] = await self._run(script, names, args, now)
+        return reply
 
     async def enqueue(self, *entries: Any, now: int | None = NOW) -> list[int]:
         """Each entry: an id, or (id, message, lock, ttl, expires) as far as given."""
@@ -58,7 +64,7 @@ class Queue:
         args: list[Any] = [self.prefix, len(rows), width]
         for row in rows:
             args += row[:width]
-        return await self._run(ENQUEUE, self.keys("pending"), args, now)
+        return await self._codes(ENQUEUE, self.keys("pending"), args, now)
 
     async def schedule(self, *entries: Any, now: int | None = NOW) -> list[int]:
         """Each entry: (id, due), then message, lock, ttl, expires, group as far as given."""
@@ -66,7 +72,7 @@ class Queue:
         for task_id, due, *more in entries:
             *row, group = _filled((task_id, *more), ["", b"", "", 0, "", ""])
             args += [*row, due, group]
-        return await self._run(SCHEDULE, self.keys("scheduled retry due"), args, now)
+        return await self._codes(SCHEDULE, self.keys("scheduled retry due"), args, now)
 
     async def dequeue(
         self,
@@ -99,21 +105,21 @@ class Queue:
         args: list[Any] = [self.prefix, len(rows), width, filled[0][1] if filled else ""]
         for row in filled:
             args += row[:width]
-        return await self._run(DONE, self.keys("active lease processed"), args, now)
+        return await self._codes(DONE, self.keys("active lease processed"), args, now)
 
     async def complete(self, *rows: Any, now: int | None = NOW) -> list[int]:
         """Each row: (id, owner, lock, message, retention, has_result, result) as far as given."""
         args: list[Any] = [self.prefix, len(rows)]
         for row in rows:
             args += _filled(row, ["", "w:1", "", b"new", 600, 0, b""])
-        return await self._run(COMPLETE, self.keys("active lease completed processed"), args, now)
+        return await self._codes(COMPLETE, self.keys("active lease completed processed"), args, now)
 
     async def retry(self, *rows: Any, now: int | None = NOW) -> list[int]:
         """Each row: (id, owner, message, delay_ms, is_failure, front) as far as given."""
         args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(rows)]
         for row in rows:
             args += _filled(row, ["", "w:1", b"new", 1500, 1, 0])
-        return await self._run(RETRY, self.keys("active lease retry scheduled due processed failed"), args, now)
+        return await self._codes(RETRY, self.keys("active lease retry scheduled due processed failed"), args, now)
 
     async def archive(
         self, *rows: Any, max_size: int = 10_000, max_age: int = 90 * 86400, now: int | None = NOW
@@ -122,14 +128,14 @@ class Queue:
         args: list[Any] = [self.prefix, max_size, max_age, len(rows)]
         for row in rows:
             args += _filled(row, ["", "w:1", "", b"new", b""])
-        return await self._run(ARCHIVE, self.keys("active lease archived processed failed"), args, now)
+        return await self._codes(ARCHIVE, self.keys("active lease archived processed failed"), args, now)
 
     async def requeue(self, *rows: Any, now: int | None = NOW) -> list[int]:
         """Each row: an id, or (id, owner)."""
         args: list[Any] = [self.prefix, len(rows)]
         for row in rows:
             args += _filled(row, ["", "w:1"])
-        return await self._run(REQUEUE, self.keys("active lease pending"), args, now)
+        return await self._codes(REQUEUE, self.keys("active lease pending"), args, now)
 
     async def forward(self, *, limit: int = 100, now: int | None = NOW) -> tuple[int, int, int, list[str]]:
         names = self.keys("scheduled retry due pending groups")
@@ -142,9 +148,9 @@ class Queue:
         args: list[Any] = [self.prefix, len(rows)]
         for row in rows:
             args += _filled(row, ["", "w:1", LEASE_MS])
-        reply = await self._run(EXTEND, self.keys("lease"), args, now)
-        assert now is None or reply[0] == now
-        return reply[1]
+        at, lost, *_ = await self._run(EXTEND, self.keys("lease"), args, now)
+        assert now is None or at == now
+        return list(lost)
 
     async def recover(
         self,
@@ -168,7 +174,7 @@ class Queue:
         return bool(swept), rows, [task_id.decode() for task_id in tidied]
 
     async def expire(self, *, limit: int = 100, now: int = NOW) -> int:
-        return await self._run(EXPIRE, self.keys("completed"), [self.prefix, limit], now)
+        return int(await self._run(EXPIRE, self.keys("completed"), [self.prefix, limit], now))
 
     # What stands in Redis.
 

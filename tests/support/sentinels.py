@@ -6,10 +6,16 @@ import secrets
 
 import redis
 
-from tests.support.servers import RealServer, free_port, wait_for
+from tests.support.servers import RealServer, free_port
+from tests.support.waiting import until_sync
 
 NAME = "main"
 DOWN_AFTER = 500
+
+
+def is_replicating(replica: RealServer) -> bool:
+    """Whether it has its master's data and gets what is new."""
+    return replica.client().info("replication").get("master_link_status") == "up"
 
 
 class Sentinels:
@@ -26,11 +32,7 @@ class Sentinels:
                 more = ("--replicaof", "127.0.0.1", str(first.port), "--repl-diskless-sync-delay", "0", *options)
                 self.servers.append(RealServer("valkey", *more, port=free_port()))
             for replica in self.servers[1:]:
-                wait_for(
-                    lambda replica=replica: replica.client().info("replication")["master_link_status"] == "up",
-                    seconds=15,
-                    what="the replication",
-                )
+                until_sync(lambda replica=replica: is_replicating(replica), what="the replication")
             self._start_sentinels(sentinels, announce or first.port)
         except BaseException:
             self.close()
@@ -50,7 +52,7 @@ class Sentinels:
             ]
             self.sentinels.append(RealServer("valkey", port=port, sentinel="\n".join(lines) + "\n"))
         for sentinel in self.sentinels:
-            wait_for(lambda sentinel=sentinel: self._is_set_up(sentinel), seconds=15, what="a watching sentinel")
+            until_sync(lambda sentinel=sentinel: self._is_set_up(sentinel), what="a watching sentinel")
 
     def _is_set_up(self, sentinel: RealServer) -> bool:
         client = sentinel.client()
@@ -72,12 +74,12 @@ class Sentinels:
         port = int(found.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)[1])
         return next(one for one in self.servers if one.port == port)
 
-    def wait_for_master_other_than(self, old: RealServer, seconds: float = 20.0) -> RealServer:
+    def wait_for_master_other_than(self, old: RealServer) -> RealServer:
         def is_there() -> bool:
             new = self.master()
             return new is not old and new.client().info("replication")["role"] == "master"
 
-        wait_for(is_there, seconds=seconds, what="a new master")
+        until_sync(is_there, what="a new master")
         return self.master()
 
     def replicated(self) -> bool:

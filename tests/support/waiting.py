@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+Condition = Callable[..., Any]
+"""Called without arguments; the dots are for a lambda in a loop, which binds the loop's variable by a default."""
+
 PATIENCE = 30.0
 """Seconds after which a test gives up. Long on purpose: a shorter bound fails on a busy machine and finds no more."""
 
 _BETWEEN_LOOKS = 0.01
 
 
-async def until(condition: Callable[[], Any], *, seconds: float = PATIENCE, what: str = "the condition") -> Any:
+async def until(condition: Condition, *, seconds: float = PATIENCE, what: str = "the condition") -> Any:
     """Look again and again until the condition, plain or awaitable, is true; its value. Fails after so many seconds."""
     give_up = time.monotonic() + seconds
     while True:
@@ -28,7 +31,7 @@ async def until(condition: Callable[[], Any], *, seconds: float = PATIENCE, what
         await asyncio.sleep(_BETWEEN_LOOKS)
 
 
-def until_sync(condition: Callable[[], Any], *, seconds: float = PATIENCE, what: str = "the condition") -> Any:
+def until_sync(condition: Condition, *, seconds: float = PATIENCE, what: str = "the condition") -> Any:
     """The same without an event loop."""
     give_up = time.monotonic() + seconds
     while not (value := condition()):
