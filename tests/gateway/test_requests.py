@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.support import JsonClient, gateway, until
+from tests.support.servers import RealServer
 from veredus import App, current
 from veredus.store.store import Store
 
@@ -329,6 +330,53 @@ async def test_serial_requests_of_one_session_run_one_after_the_other(app: App) 
             answers.append((await client.frame("msg"))["body"])
         assert answers == [1, 2, 3, 4, 5, 6]
         assert most == 1
+
+
+async def test_a_client_may_ask_for_its_requests_to_run_one_after_the_other(app: App) -> None:
+    """Only those that it asks that for: the action itself is not serial."""
+    began: list[int] = []
+    release = asyncio.Event()
+
+    @app.action(queue="r")
+    async def step(n: int) -> int:
+        began.append(n)
+        if n == 1:
+            await release.wait()
+        return n
+
+    async with gateway(app) as gw, app.worker("r"):
+        client = await JsonClient.open(gw, "ada")
+        for rid in (1, 2):
+            await client.request(rid, "step", {"n": rid}, serial=True)
+            await client.frame("accept", rid=rid)
+        await client.request(3, "step", {"n": 3})
+        assert (await client.frame("msg"))["body"] == 3
+        assert began == [1, 3]
+        release.set()
+        assert [one["body"] for one in await client.take(2)] == [1, 2]
+
+
+async def test_a_request_without_reply_that_is_repeated_after_its_end_is_not_run_again(
+    app: App, valkey_server: RealServer
+) -> None:
+    """Its task is kept for a while although the action keeps none: nothing else remembers such a request."""
+    done: list[str] = []
+
+    @app.action(queue="r")
+    async def note(text: str) -> None:
+        done.append(text)
+
+    async with gateway(app) as gw, app.worker("r", concurrency=1):
+        client = await JsonClient.open(gw, "ada")
+        await client.request(1, "note", {"text": "x"}, no_reply=True)
+        await client.frame("accept", rid=1)
+        with valkey_server.client() as redis:
+            await until(lambda: done and not redis.llen("asynq:{r}:active"), what="the end of its task")
+        await client.request(1, "note", {"text": "x"}, no_reply=True)
+        await client.frame("accept", rid=1)
+        await client.request(2, "note", {"text": "y"}, no_reply=True)
+        await until(lambda: "y" in done)
+        assert done == ["x", "y"]
 
 
 async def test_a_request_without_reply_is_run_and_not_answered(app: App) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import jwt as pyjwt
 import pytest
@@ -12,6 +13,7 @@ from tests.gateway.support import JsonClient, gateway, until
 from veredus import App
 from veredus.errors import Unauthorized
 from veredus.gateway.auth import Identity, jwt
+from veredus.store.sessions import Attached
 from veredus.store.store import Store
 
 SECRET = "a shared secret of thirty-two bytes!"
@@ -267,3 +269,25 @@ async def test_over_quota_the_client_is_told_exactly_what_it_lost(app: App, poli
             gap = await again.frame("gap")
             assert (gap["from"], gap["to"]) == (1, 5)
             assert [one["body"] for one in await again.take(10)] == list(range(5, 15))
+
+
+async def test_what_is_pushed_while_a_session_is_being_attached_is_not_forgotten(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its hint comes before the gateway knows whose session that is: it looks into the log when it does."""
+    async with gateway(app, position_check=600.0) as gw:
+        client = await JsonClient.open(gw, "ada")
+        client.cut()
+        await until(lambda: not gw.delivery.attached, what="the cut is noticed")
+        sessions = gw._reception._sessions
+        attach = sessions.attach
+
+        async def attach_slowly(sid: str, **more: Any) -> Attached:
+            attached = await attach(sid, **more)
+            await app.push("in between", session=sid)
+            await until(lambda: sid in gw.delivery._strays, what="the hint")
+            return attached
+
+        monkeypatch.setattr(sessions, "attach", attach_slowly)
+        again = await JsonClient.open(gw, "ada", client.resumption())
+        assert (await again.take(1))[0]["body"] == "in between"

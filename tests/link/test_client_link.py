@@ -164,6 +164,20 @@ def test_a_pong_carries_the_ack() -> None:
     assert not link.has_output
 
 
+def test_a_ping_does_not_swallow_the_word_about_answered_requests() -> None:
+    """A pong acknowledges messages only: the gateway forgets a request by the rid_floor of an ack."""
+    link = open_client()
+    link.request("a")
+    drain(link)
+    link.receive(sent(message(1, kind=Kind.RESPONSE, rid=1)), 1.0)
+    link.done(at(1), 1.0)
+    link.receive(sent(Ping(7, 1)), 1.05)
+    assert drain(link) == [Pong(7, 1)]
+    assert link.deadline() == pytest.approx(1.1)
+    link.tick(1.1)
+    assert drain(link) == [Ack(1, 1)]
+
+
 def test_a_repeated_message_that_was_handled_is_acknowledged_once_more() -> None:
     link = open_client()
     link.receive(sent(message(1)), 1.0)

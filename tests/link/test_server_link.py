@@ -186,6 +186,15 @@ def test_the_window_of_bytes_is_kept_but_one_message_always_fits() -> None:
     assert link.wanted() is None
 
 
+def test_what_waits_for_its_turn_counts_in_the_window_of_bytes() -> None:
+    """Otherwise hints that come ahead of a missing number would be kept beyond what the client agreed to."""
+    link = open_server(LinkConfig(window_bytes=10_000))
+    link.offer_entries([entry(1, size=4000), *entries(3, 6, size=4000)], 1.0)
+    assert link.get_queue_stats()["queue_size"] == 1
+    link.offer_entries([entry(2)], 1.0)
+    assert seqs(drain(link)) == [1, 2, 3]
+
+
 def test_a_client_may_ask_for_a_smaller_window_not_for_a_larger_one() -> None:
     for asked, agreed in ((4, 4), (9999, 256), (0, 256)):
         link = open_server(hello=Hello(window_messages=asked))
@@ -379,6 +388,19 @@ def test_a_ping_leaves_only_if_nothing_was_sent_and_carries_the_top() -> None:
     assert not link.has_output
     link.tick(65.0)
     assert drain(link) == [Ping(2, 7)]
+
+
+def test_only_the_pong_to_the_ping_that_was_sent_gives_the_round_trip_time() -> None:
+    link = open_server()
+    link.tick(25.0)
+    link.receive(sent(Pong(7)), 25.1)
+    assert link.rtt is None
+    link.tick(51.0)
+    link.receive(sent(Pong(1)), 51.3)  # the answer to the ping before, at last
+    assert link.rtt is None
+    link.tick(77.0)
+    link.receive(sent(Pong(3)), 77.5)
+    assert link.rtt == pytest.approx(0.5)
 
 
 def test_o12_a_half_open_connection_is_found_even_while_messages_leave() -> None:

@@ -248,6 +248,26 @@ async def test_a_log_shorter_than_what_we_have_of_it_is_a_fork_too(gateway: Scri
         assert peer.cursor.seq == 2
 
 
+async def test_a_fork_takes_back_what_is_in_hand(gateway: ScriptedGateway) -> None:
+    """The replaced message comes back with the server that had it: it was not handled, so it is not acknowledged."""
+    async with connect(gateway.url, **QUICK) as peer:
+        for n in (1, 2):
+            gateway.push(n)
+        assert [item.data for item in await take(peer, 2)] == [1, 2]
+        session = gateway.session
+        two, session.top = session.log.pop(2), 1
+        gateway.cut_all()
+        await until(lambda: peer.stats()["resumes"] == 1)
+        session.log[2], session.top = two, 2
+        session.wire.send(two)  # type: ignore[union-attr]
+        await until(lambda: peer.stats()["received"] == 3)
+        assert await peer.receive(5) == Discontinuity("fork")
+        assert peer.cursor.seq == 1, "2 was in hand when the log was forked, and is to be handed out again"
+        assert (await peer.receive(5)).data == 2  # type: ignore[union-attr]
+        peer.handled()
+        assert peer.cursor.seq == 2
+
+
 async def test_a_gap_stands_in_its_place(gateway: ScriptedGateway) -> None:
     async with connect(gateway.url, **QUICK) as peer:
         gateway.push(1)
@@ -423,6 +443,27 @@ async def test_a_slow_reader_gets_everything_and_holds_little(gateway: ScriptedG
         many = await peer.receive_many()
         assert [item.data for item in many] == list(range(100, 200))  # type: ignore[union-attr]
         await until(lambda: gateway.session.acked == 100)
+
+
+async def test_what_was_received_together_is_acknowledged_together(gateway: ScriptedGateway) -> None:
+    """By the next call, up to the last of them; a discontinuity at the end has no number to acknowledge."""
+    async with connect(gateway.url, **QUICK) as peer:
+        for n in (1, 2, 3):
+            gateway.push(n)
+        await until(lambda: peer.stats()["waiting"] == 3)
+        assert len(await peer.receive_many(2)) == 2
+        assert peer.cursor.seq == 0
+        gateway.session.top = 2
+        del gateway.session.log[3]
+        gateway.cut_all()  # 3 is gone: it gives way to the news of that
+        await until(lambda: peer.stats()["resets"] == 1)
+        gateway.push("new 3", ts=7777)
+        await until(lambda: peer.stats()["waiting"] == 2)
+        items = await peer.receive_many()
+        assert (peer.cursor.seq, items[0]) == (2, Discontinuity("fork"))
+        assert items[1].data == "new 3"  # type: ignore[union-attr]
+        peer.handled()
+        await until(lambda: gateway.session.acked == 3)
 
 
 async def test_an_asynchronous_callback_is_awaited_and_its_failure_reported(

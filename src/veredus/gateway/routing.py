@@ -155,16 +155,15 @@ class Router:
     async def _enqueue_surely(self, origin: Origin, frame: Request, rule: ActionRule, seconds: float) -> bool:
         """It is recorded, so it cannot be refused any more: tried until its deadline, which answers it then (False)."""
         give_up = self._clock.monotonic() + seconds
-        while True:
+        while (left := give_up - self._clock.monotonic()) > 0:
             try:
-                await self._enqueue(origin, frame, rule, seconds)
+                await self._enqueue(origin, frame, rule, left)
             except StoreError as exc:
                 logger.debug("request %d of session %s is not enqueued yet: %s", origin.rid, origin.session, exc)
-                if self._clock.monotonic() > give_up:
-                    return False
                 await asyncio.sleep(random.uniform(0.2, 1.0))
             else:
                 return True
+        return False
 
     async def _enqueue(self, origin: Origin, frame: Request, rule: ActionRule, seconds: float) -> None:
         """The id is made of session and request: finding it there means that it was enqueued before."""
