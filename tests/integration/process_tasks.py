@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -46,10 +47,9 @@ def behave(how: str) -> None:
 
 
 @app.task(run_in="process", timeout=1)
-def write_late(path: str) -> None:
+def overrun(path: str) -> None:
     Path(path).write_text(str(os.getpid()))
-    time.sleep(4)
-    Path(path).write_text("went on")
+    threading.Event().wait()  # until it is killed
 
 
 @app.task(run_in="process", queue="cpu")

@@ -57,6 +57,11 @@ class Look:
             raise AssertionError(f"{task_id} is {await self.state(task_id)}, not {state}") from None
         return None if state == "gone" else await self.message(task_id)
 
+    async def now_ms(self) -> int:
+        """The server's clock."""
+        seconds, microseconds = await self.client.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
     async def pending(self) -> list[str]:
         """The next to run first."""
         return [item.decode() for item in reversed(await self.client.lrange(keys.pending(self.queue), 0, -1))]

@@ -185,7 +185,7 @@ async def test_the_archive_keeps_as_many_as_its_app_says(url: str, look: Look) -
             await bad.enqueue()
 
         async def done() -> bool:
-            return await look.client.get(keys.failed("default")) == b"8"
+            return bool(await look.client.get(keys.failed("default")) == b"8")
 
         await until(done)
     assert len(await look.scores("archived")) == 3

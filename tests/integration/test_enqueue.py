@@ -50,7 +50,7 @@ async def test_an_option_is_stored(app: App, look: Look, options: dict[str, Any]
     assert (handle.id, handle.queue, handle.type, handle.state) == (message.id, look.queue, "welcome", "pending")
     assert handle.created
     stored = await look.fields(handle.id)
-    assert (stored.keys(), stored["state"]) == ({"msg", "state", "pending_since"}, b"pending")
+    assert (set(stored), stored["state"]) == ({"msg", "state", "pending_since"}, b"pending")
     assert before - 10**9 < int(stored["pending_since"]) < time.time_ns() + 10**9
     assert await look.client.smembers(keys.QUEUES) == {look.queue.encode()}
 

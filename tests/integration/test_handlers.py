@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus import App, Context, current
 from veredus.model.job import Job
 
@@ -189,7 +189,7 @@ async def test_idle_threads_do_not_hold_up_new_ones(app: App, look: Look) -> Non
 
     @app.task(max_retry=0)
     def meet() -> None:
-        meeting.wait(5)
+        meeting.wait(PATIENCE)
 
     async with app.worker(**FAST, threads=4):
         for _ in range(5):
@@ -204,7 +204,7 @@ async def test_a_sync_handler_does_not_block_the_loop(app: App, look: Look) -> N
 
     @app.task
     def slow() -> None:
-        release.wait(10)
+        release.wait(PATIENCE)
 
     @app.task
     async def quick() -> None:
@@ -214,7 +214,7 @@ async def test_a_sync_handler_does_not_block_the_loop(app: App, look: Look) -> N
         handle = await slow.enqueue()
         await until(look.active)
         await quick.enqueue()
-        await asyncio.wait_for(ran.wait(), 10)
+        await until(ran.is_set)
         release.set()
         await look.ends(handle.id, "gone")
 
@@ -225,7 +225,7 @@ async def test_a_sync_handler_that_overruns_is_told_and_settled_as_timed_out(app
     @app.task(timeout=1)
     def overrun() -> None:
         began = time.monotonic()
-        assert current().wait_cancelled(10)
+        assert current().wait_cancelled(PATIENCE)
         assert current().cancelled
         told.append(time.monotonic() - began)
 
@@ -234,7 +234,7 @@ async def test_a_sync_handler_that_overruns_is_told_and_settled_as_timed_out(app
         message = await look.ends(handle.id, "retry")
     assert message is not None
     assert message.error_msg == "context deadline exceeded"
-    assert 0.9 <= told[0] < 5
+    assert told[0] >= 0.9
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ async def test_a_handler_that_refuses_to_be_cancelled_is_settled_as_timed_out_wh
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             pass
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.01)
         return "done after all"
 
     async with app.worker(**FAST):
@@ -316,7 +316,7 @@ async def test_of_timeout_and_deadline_the_earlier_counts(app: App, look: Look, 
         message = await look.ends(handle.id, "retry")
     assert message is not None
     assert message.error_msg == "context deadline exceeded"
-    assert 0.9 < took[0] < 8
+    assert took[0] > 0.9
 
 
 async def test_an_inner_timeout_is_an_ordinary_error(app: App, look: Look) -> None:

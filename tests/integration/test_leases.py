@@ -8,10 +8,11 @@ import time
 from typing import Any
 
 import pytest
+import redis
 
 from tests.integration.support import FAST, Look
-from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.waiting import PATIENCE, forever, until, until_sync
 from veredus import App
 from veredus.events import LeaseWasLost, TaskRecovered
 from veredus.store.store import Store, connect
@@ -29,23 +30,33 @@ async def _take_and_vanish(
     return [task_id for task_id, _ in batch.rows]
 
 
-async def test_a_handler_that_blocks_the_loop_keeps_its_lease_and_its_record(app: App, look: Look) -> None:
-    runs: list[float] = []
-    scores: list[Any] = []
+async def test_a_handler_that_blocks_the_loop_keeps_its_lease_and_its_record(
+    app: App, look: Look, server: RealServer
+) -> None:
+    runs: list[int] = []
+    scores: list[float] = []
+    records: list[int] = []
+    seen = threading.Event()
 
     @app.task(timeout=60)
     async def block() -> None:
-        runs.append(time.monotonic())
-        time.sleep(4)
+        runs.append(1)
+        assert seen.wait(PATIENCE)
 
     def watch() -> None:
-        import redis
+        """Until the lease has been prolonged for longer than it lasts, twice; the loop is blocked for as long."""
+        with redis.Redis(unix_socket_path=server.socket) as client:
 
-        with redis.Redis(unix_socket_path=app.url.removeprefix("unix://")) as client:  # type: ignore[union-attr]
-            for _ in range(20):
-                time.sleep(0.2)
+            def prolonged() -> bool:
                 lease = client.zrange(keys.lease("default"), 0, -1, withscores=True)
-                scores.append((time.time(), lease[0][1] if lease else None, client.zcard(keys.SERVERS)))
+                if lease:
+                    scores.append(lease[0][1])
+                    records.append(client.zcard(keys.SERVERS))
+                return bool(scores) and scores[-1] - scores[0] > 2 * FAST["lease"]
+
+            until_sync(lambda: runs)
+            until_sync(prolonged)
+            seen.set()
 
     other = App(app.url)
     other.task(name="unrelated")(block.function)
@@ -54,44 +65,49 @@ async def test_a_handler_that_blocks_the_loop_keeps_its_lease_and_its_record(app
         handle = await block.enqueue()
         thread = threading.Thread(target=watch)
         thread.start()
-        await until(lambda: runs)
         await look.ends(handle.id, "gone")
-        thread.join()
-    assert len(runs) == 1
-    during = [row for row in scores if row[1] is not None]
-    assert len(during) > 5
-    assert all(score > at - 1 for at, score, _ in during)
-    assert all(servers == 1 for _, _, servers in during)
+        await asyncio.to_thread(thread.join)
+    assert runs == [1]
+    assert scores[-1] - scores[0] > 2 * FAST["lease"]
+    assert set(records) == {1}
     assert await look.counters() == (1, 0)
 
 
 @VALKEY_ONLY
 async def test_two_workers_and_a_blocked_loop_do_not_run_a_task_twice(app: App, url: str, look: Look) -> None:
     runs: list[str] = []
+    release = threading.Event()
 
     @app.task(name="block")
     def block() -> None:
         runs.append("thread")
-        time.sleep(3.5)  # more than two leases
+        release.wait(PATIENCE)
 
     twin = App(url)
     twin.task(name="block")(block.function)
     async with app.worker(**FAST), twin.worker(**FAST):
         handle = await block.enqueue()
+        [first] = (await until(lambda: look.scores("lease"))).values()
+
+        async def prolonged() -> bool:
+            return bool((await look.scores("lease"))[handle.id] - first > 2 * FAST["lease"])
+
+        await until(prolonged)
+        release.set()
         await look.ends(handle.id, "gone")
     assert runs == ["thread"]
 
 
 @pytest.mark.parametrize("where", ["loop", "thread"])
 async def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(app: App, look: Look, where: str) -> None:
-    ended = asyncio.Event()
+    began, ended = threading.Event(), threading.Event()
     cancelled: list[bool] = []
-    loop = asyncio.get_running_loop()
 
     @app.task(name="loop")
     async def on_loop() -> None:
+        began.set()
         try:
-            await asyncio.Event().wait()
+            await forever()
         except asyncio.CancelledError:
             cancelled.append(True)
             ended.set()
@@ -101,8 +117,9 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(app: App,
     def in_thread() -> str:
         from veredus import current
 
-        cancelled.append(current().wait_cancelled(10))
-        loop.call_soon_threadsafe(ended.set)
+        began.set()
+        cancelled.append(current().wait_cancelled(PATIENCE))
+        ended.set()
         return "a result nobody may see"
 
     events: list[Any] = []
@@ -110,11 +127,11 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(app: App,
     worker.bus.subscribe(events.append)
     async with worker:
         handle = await (on_loop if where == "loop" else in_thread).enqueue()
-        await until(look.active)
+        await until(began.is_set)
         there = await look.client.hgetall(look.task(handle.id))
         other_score = int(time.time()) + 3600
         await look.client.zadd(keys.lease("default"), {handle.id: other_score})  # as a Go worker would
-        await asyncio.wait_for(ended.wait(), 10)
+        await until(ended.is_set)
         await until(lambda: not worker._hands.held())
         assert cancelled == [True]
         assert await look.active() == [handle.id]
@@ -151,11 +168,12 @@ async def test_a_late_result_of_a_lost_task_is_void_and_told(
 
 
 async def test_a_thread_that_lost_its_lease_gives_its_place_back_when_it_ends(app: App, look: Look) -> None:
-    release = threading.Event()
+    began, release = threading.Event(), threading.Event()
 
     @app.task(name="stuck")
     def stuck() -> None:
-        release.wait(20)
+        began.set()
+        release.wait(PATIENCE)
 
     @app.task(name="next")
     def following() -> None: ...
@@ -163,7 +181,7 @@ async def test_a_thread_that_lost_its_lease_gives_its_place_back_when_it_ends(ap
     worker = app.worker(**FAST, threads=1)
     async with worker:
         first = await stuck.enqueue()
-        await until(look.active)
+        await until(began.is_set)
         second = await following.enqueue()
         await look.client.zadd(keys.lease("default"), {first.id: int(time.time()) + 3600})
         await until(lambda: not worker._hands.held())
@@ -254,11 +272,12 @@ async def test_an_undecodable_message_of_a_dead_worker_is_archived(app: App, url
 @VALKEY_ONLY
 async def test_a_hung_thread_is_given_up_after_its_deadline(app: App, url: str, look: Look) -> None:
     """Its lease is not renewed past the deadline and its grace; another worker takes over, the late end is void."""
-    release = threading.Event()
+    release, returned = threading.Event(), threading.Event()
 
     @app.task(name="hang", timeout=1, queue="hung", max_retry=5)
     def hang() -> str:
-        release.wait(20)
+        release.wait(PATIENCE)
+        returned.set()
         return "late"
 
     twin = App(url)
@@ -270,4 +289,6 @@ async def test_a_hung_thread_is_given_up_after_its_deadline(app: App, url: str, 
         assert message is not None
         assert message.error_msg == "asynq: task lease expired"
         release.set()
+        await until(returned.is_set)
+    assert await hung.state(handle.id) == "retry"
     assert "result" not in await hung.fields(handle.id)

@@ -122,7 +122,7 @@ async def test_a_cancel_command_ends_the_attempt_and_it_is_retried(app: App, loo
 
     async with app.worker(**FAST):
         handle = await hang.enqueue()
-        await asyncio.wait_for(began.wait(), 10)
+        await until(began.is_set)
         await look.client.publish("asynq:cancel", "somebody-else")
         await look.client.publish("asynq:cancel", handle.id)
         message = await look.ends(handle.id, "retry")
@@ -161,7 +161,12 @@ async def test_a_task_that_expired_is_dropped_unrun(app: App, look: Look, caplog
         ran.append(1)
 
     handle = await late.using(expires=0.05, unique_for=60).enqueue()
-    await asyncio.sleep(0.1)
+    expires_at = int((await look.fields(handle.id))["expires_at"])
+
+    async def is_over() -> bool:
+        return await look.now_ms() > expires_at
+
+    await until(is_over)
     async with app.worker(**FAST):
         await look.ends(handle.id, "gone")
     assert ran == []
@@ -179,7 +184,7 @@ async def test_a_task_that_has_not_expired_runs(app: App, look: Look) -> None:
 
     async with app.worker(**FAST):
         await soon.using(expires=timedelta(minutes=1), delay=0.05).enqueue()
-        await asyncio.wait_for(ran.wait(), 10)
+        await until(ran.is_set)
 
 
 async def test_the_last_retry_archives_and_keeps_the_original_error(app: App, look: Look) -> None:

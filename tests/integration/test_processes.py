@@ -87,14 +87,13 @@ async def test_a_payload_that_does_not_fit_is_archived(app: App, look: Look) -> 
 async def test_a_handler_that_overruns_is_killed(app: App, look: Look, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     async with app.worker(**FAST, process_pool=1):
-        handle = await process_tasks.write_late.enqueue(str(file))
+        handle = await process_tasks.overrun.enqueue(str(file))
         message = await look.ends(handle.id, "retry")
         assert message is not None
         assert message.error_msg == "context deadline exceeded"
         if file.exists():  # else it did not get as far as that within its second
             pid = int(file.read_text())
             await until(lambda: not _alive(pid))
-            assert file.read_text() == str(pid)
 
 
 async def test_no_more_is_taken_than_there_are_processes(app: App, look: Look, tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Job
 from veredus.store.work import Work
 from veredus.wire import keys
@@ -104,7 +105,7 @@ async def test_never_more_than_concurrency_at_once(app: App, look: Look, concurr
     await app.enqueue_many(task.using(queue=queue).call() for queue in ("a", "b") for _ in range(30))
     worker = app.worker(["a", "b"], **FAST, concurrency=concurrency, burst=True)
     async with worker:
-        await asyncio.wait_for(worker.wait(), 30)
+        await asyncio.wait_for(worker.wait(), PATIENCE)
     assert most == concurrency
     assert (await look.of("a").counters())[0] + (await look.of("b").counters())[0] == 60
 
@@ -119,7 +120,7 @@ async def test_no_more_is_taken_than_free_hands_can_hold(app: App, look: Look) -
     handles = await app.enqueue_many(wait.call() for _ in range(20))
     async with app.worker(**FAST, concurrency=4):
         await until(lambda: _length(look, 4))
-        await asyncio.sleep(0.1)
+        await pause(0.1, proves="no fifth is taken")
         assert len(await look.active()) == 4
         assert await look.pending() == [handle.id for handle in handles[4:]]
         release.set()
@@ -135,7 +136,7 @@ async def test_a_full_pool_does_not_keep_other_queues_waiting(app: App, look: Lo
 
     @app.task(queue="slow")
     def slow() -> None:
-        release.wait(20)
+        release.wait(PATIENCE)
 
     @app.task(queue="quick")
     async def quick() -> None: ...
@@ -168,7 +169,7 @@ async def test_a_paused_queue_stops_and_resumes(app: App, look: Look) -> None:
         handle = await note.enqueue(2)
         await other.enqueue()
         await until(lambda: ran == [1, -1])
-        await asyncio.sleep(0.5)
+        await pause(0.5, proves="nothing is taken from a queue that is paused")
         assert await look.pending() == [handle.id]
         await look.client.delete(keys.paused("default"))
         await until(lambda: ran == [1, -1, 2])
@@ -179,13 +180,21 @@ async def test_a_paused_queue_costs_little(app: App, look: Look) -> None:
     async def note() -> None: ...
 
     await look.client.set(keys.paused("default"), 1)
-    await note.enqueue()
+    handle = await note.enqueue()
+
+    async def commands_per_second() -> float:
+        began, before = time.monotonic(), (await look.client.info("stats"))["total_commands_processed"]
+        await pause(1.2, proves="no loop spins")  # longer than the time after which a paused queue is looked at again
+        after = (await look.client.info("stats"))["total_commands_processed"]
+        return float(after - before) / (time.monotonic() - began)
+
     async with app.worker(**FAST):
         await until(lambda: look.client.exists(keys.SERVERS))
-        before = (await look.client.info("stats"))["total_commands_processed"]
-        await asyncio.sleep(1.5)
-        after = (await look.client.info("stats"))["total_commands_processed"]
-    assert after - before < 150
+        paused = await commands_per_second()
+        await look.client.delete(keys.paused("default"))
+        await look.ends(handle.id, "gone")
+        idle = await commands_per_second()
+    assert paused < 3 * idle + 30
 
 
 async def test_a_worker_serves_every_queue_that_the_app_names(app: App, look: Look) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.support import FAST, Look
+from tests.support.waiting import until
 from veredus import App
 from veredus.wire import keys
 
@@ -106,10 +106,10 @@ async def test_the_janitor_clears_queues_that_nobody_serves_and_more_than_one_ba
     for n in range(1200):
         await look.client.zadd(keys.completed("other"), {f"t{n}": past})
         await look.client.hset(other.task(f"t{n}"), mapping={"msg": b"", "state": "completed"})
+
+    async def cleared() -> bool:
+        return not await other.scores("completed")
+
     async with app.worker(**FAST, janitor_interval=0.2):
-        for _ in range(200):
-            if not await other.scores("completed"):
-                break
-            await asyncio.sleep(0.05)
-    assert await other.scores("completed") == {}
+        await until(cleared)
     assert await look.client.keys(keys.task_prefix("other") + "*") == []

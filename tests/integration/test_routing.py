@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 from veredus import App, Depends, Job
 
 pytestmark = VALKEY_ONLY
@@ -250,7 +249,7 @@ async def test_the_lifespan_opens_before_the_first_task_and_closes_after_the_las
 
     @app.task
     async def handler() -> None:
-        await asyncio.sleep(0.1)
+        await pause(0.1, proves="the lifespan does not close while a task runs")
         trail.append(app.state["db"])
 
     await handler.enqueue()

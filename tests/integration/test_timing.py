@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,9 +16,10 @@ from tests.support.waiting import until
 from veredus import App, exponential
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
+from veredus.worker.roles.processor import BLOCK
 
 LATE = 0.5
-"""Seconds of lateness that a loaded test machine is forgiven; the polling fallback is ten times slower."""
+"""Seconds. One in five tries must be quicker: a busy machine is late now and then, whole seconds every time."""
 PATIENT: dict[str, Any] = {**FAST, "forward_interval": 60.0}
 """Nothing but a wake-up can be in time."""
 
@@ -25,54 +27,68 @@ PATIENT: dict[str, Any] = {**FAST, "forward_interval": 60.0}
 @pytest.mark.parametrize("delay", [0.0, 0.25, 1.0])
 async def test_a_retry_starts_when_its_delay_has_passed(app: App, look: Look, delay: float) -> None:
     at: list[float] = []
+    late: list[float] = []
 
     @app.task(retry_delay=delay)
     async def once_more() -> None:
+        if len(at) == 0:
+            await until(lambda: 0.05 < time.time() % 1 < 0.2)  # a delay rounded up to a whole second is far off
         at.append(time.time())
         if len(at) == 1:
             raise ValueError
 
     async with app.worker(**PATIENT):
-        await once_more.enqueue()
-        await until(lambda: len(at) == 2)
-    assert delay <= at[1] - at[0] + 0.002 < delay + LATE
+        while len(late) < 5 and (not late or min(late) >= LATE):
+            at.clear()
+            await once_more.enqueue()
+            await until(lambda: len(at) == 2)
+            late.append(at[1] - at[0] - delay)
+    assert min(late) >= -0.002
+    assert min(late) < LATE
 
 
 @pytest.mark.parametrize("how", ["delay", "at", "timedelta"])
 async def test_a_delayed_task_starts_when_it_is_due_and_never_before(app: App, look: Look, how: str) -> None:
     at: list[float] = []
+    late: list[float] = []
 
     @app.task
     async def note() -> None:
         at.append(time.time())
 
     async with app.worker(**PATIENT):
-        due = time.time() + 0.4
-        options: dict[str, Any] = {
-            "delay": {"delay": 0.4},
-            "timedelta": {"delay": timedelta(milliseconds=400)},
-            "at": {"at": datetime.fromtimestamp(due, UTC)},
-        }[how]
-        handle = await note.using(**options).enqueue()
-        assert handle.state == "scheduled"
-        assert all(score == int(score) for score in (await look.scores("scheduled")).values())
-        await until(lambda: at)
-    assert due - 0.002 <= at[0] < due + LATE
+        while len(late) < 5 and (not late or min(late) >= LATE):
+            at.clear()
+            due = math.ceil(time.time() + 0.1) + 0.15  # rounded up to a whole second it would be far off
+            seconds = due - time.time()
+            ways: dict[str, dict[str, Any]] = {
+                "delay": {"delay": seconds},
+                "timedelta": {"delay": timedelta(seconds=seconds)},
+                "at": {"at": datetime.fromtimestamp(due, UTC)},
+            }
+            handle = await note.using(**ways[how]).enqueue()
+            assert handle.state == "scheduled"
+            assert all(score == int(score) for score in (await look.scores("scheduled")).values())
+            await until(lambda: at)
+            late.append(at[0] - due)
+    assert min(late) >= -0.002
+    assert min(late) < LATE
 
 
 async def test_an_earlier_task_overtakes_a_later_one_that_is_waited_for(app: App, look: Look) -> None:
-    order: list[str] = []
+    order: list[tuple[str, int]] = []
 
     @app.task
     async def note(name: str) -> None:
-        order.append(name)
+        order.append((name, len(await look.scores("scheduled"))))
 
-    async with app.worker(**PATIENT):
-        await note.using(delay=1.2).enqueue("late")
-        await asyncio.sleep(0.1)
+    worker = app.worker(**PATIENT)
+    async with worker:
+        await note.using(delay=3).enqueue("late")
+        await until(lambda: worker._forwarder._due["default"], what="a forwarder that waits for the late one")
         await note.using(delay=0.2).enqueue("early")
-        await until(lambda: order == ["early"])
-        await until(lambda: order == ["early", "late"])
+        await until(lambda: len(order) == 2)
+    assert order == [("early", 1), ("late", 0)]  # and the late one waits on while the early one runs
 
 
 async def test_what_a_go_client_scheduled_runs_too(app: App, look: Look) -> None:
@@ -89,7 +105,7 @@ async def test_what_a_go_client_scheduled_runs_too(app: App, look: Look) -> None
             look.task("g"), mapping={"msg": encode_task(go_message("go", task_id="g")), "state": "scheduled"}
         )
         await look.client.zadd(keys.scheduled("default"), {"g": int(time.time()) + 1})
-        await asyncio.wait_for(ran.wait(), 10)
+        await until(ran.is_set)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +134,7 @@ async def test_retry_delays_of_every_form(app: App, look: Look, delay: Any, expe
             await look.push_like_go(message)
             await look.ends(message.id, "retry")
             due = (await look.scores("due"))[message.id] / 1000
-            assert seconds - 0.01 <= due - before < seconds + 5
+            assert seconds - 0.01 <= due - before <= seconds + (time.time() - before) + 0.01
 
 
 @VALKEY_ONLY
@@ -136,8 +152,9 @@ async def test_an_idle_worker_makes_at_most_two_calls_a_second(app: App, look: L
                     lines.append(await asyncio.wait_for(monitor.next_command(), left))
                 except TimeoutError:
                     break
+            seconds = time.monotonic() - began
     calls = [line for line in lines if line["client_type"] != "lua"]
-    assert 0 < len(calls) <= 12, [line["command"][:60] for line in calls]
+    assert 0 < len(calls) <= 2 * seconds, [line["command"][:60] for line in calls]
 
 
 async def test_a_new_task_is_picked_up_at_once(app: App, look: Look) -> None:
@@ -148,10 +165,11 @@ async def test_a_new_task_is_picked_up_at_once(app: App, look: Look) -> None:
         took.append(time.time() - sent)
 
     async with app.worker(**FAST):
-        for n in range(20):
+        for _ in range(20):
+            sent = len(took)
             await note.enqueue(time.time())
-            await until(lambda n=n: len(took) == n + 1)
-    assert sorted(took)[10] < 0.1
+            await until(lambda: len(took) > sent)  # noqa: B023 - awaited at once
+    assert sorted(took)[10] < BLOCK / 10, "asleep until a wait for work has ended"
 
 
 async def test_scheduling_wakes_nobody_when_an_earlier_task_is_waited_for(app: App, look: Look) -> None:
@@ -160,8 +178,11 @@ async def test_scheduling_wakes_nobody_when_an_earlier_task_is_waited_for(app: A
         await app.enqueue("t", delay=50)
         await app.enqueue("t", delay=500)
         await app.enqueue("t", delay=5)
-        heard: list[Any] = []
-        while (message := await channel.get_message(timeout=0.5)) is not None:
+        await look.client.publish(keys.delay_wakeup("default"), "the end")
+        heard: list[bytes] = []
+        async for message in channel.listen():
             if message["type"] == "message":
                 heard.append(message["data"])
-    assert len(heard) == 2
+            if heard[-1:] == [b"the end"]:
+                break
+    assert len(heard[:-1]) == 2

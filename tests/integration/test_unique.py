@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 from veredus import App, TaskIdConflict
 from veredus.wire import keys
 
@@ -20,13 +20,13 @@ UNIQUE_FOR = 1
 async def test_refused_while_it_runs_waits_for_its_retry_and_runs_again(app: App, look: Look) -> None:
     """The lock lives a second; the task runs, waits and runs again for longer than that each time."""
     runs: list[int] = []
-    go_on = asyncio.Event()
+    fail, go_on = asyncio.Event(), asyncio.Event()
 
     @app.task(name="report", unique_for=UNIQUE_FOR, retry_delay=2.5, retention=60)
     async def report(day: str) -> None:
         runs.append(1)
         if len(runs) == 1:
-            await asyncio.sleep(2.5)
+            await fail.wait()
             raise RuntimeError("once more")
         await go_on.wait()
 
@@ -39,10 +39,11 @@ async def test_refused_while_it_runs_waits_for_its_retry_and_runs_again(app: App
         assert first.created
         lock = keys.unique("default", "report", b'{"day":"monday"}')
         await look.ends(first.id, "active")
-        await asyncio.sleep(1.6)  # the lock as it was taken has ended by now
+        await pause(1.6, proves="the lock does not end with its second while the task runs")
         await refused()
+        fail.set()
         await look.ends(first.id, "retry")
-        await asyncio.sleep(1.6)
+        await pause(1.6, proves="nor while the task waits for its retry")
         await refused()
         await until(lambda: len(runs) == 2)
         await refused()
@@ -66,7 +67,7 @@ async def test_a_go_client_is_refused_as_well(app: App, look: Look) -> None:
     async with app.worker(**FAST):
         handle = await report.enqueue()
         await started.wait()
-        await asyncio.sleep(1.6)
+        await pause(1.6, proves="the lock does not end with its second")
         lock = keys.unique("default", "report", b"{}")
         assert await look.client.set(lock, "from-go", nx=True, ex=UNIQUE_FOR) is None
         assert await look.client.get(lock) == handle.id.encode()
