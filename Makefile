@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check browser crash chaos bench bench-peers docs docs-check lock clean
+.PHONY: help setup demo test check mutants browser crash chaos bench bench-peers docs docs-check lock clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ check: $(STAMP) ## ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+mutants: $(STAMP) ## break the source in every way that tests/mutants/ lists and see that the tests notice; LIST=file for one list
+	@$(BIN)/python -m tools.mutants --jobs 2 $(LIST)
 
 browser: $(STAMP) ## the dashboard and the example's page in a headless Chromium; pictures in artifacts/ (needs a Chromium)
 	@export VEREDUS_TEST_BROWSER=1; $(BIN)/python -m pytest tests/browser -q || \

@@ -1,0 +1,1 @@
+"""The tools in tools/ that have no other place: `make mutants`."""
