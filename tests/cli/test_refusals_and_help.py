@@ -251,6 +251,13 @@ def _tree(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[
                 yield from _tree(below, (*path, name))
 
 
+@pytest.mark.parametrize("group", [[], ["queue"], ["task"], ["gateway"], ["cron"]])
+def test_a_group_without_a_command_shows_its_help_and_is_wrong_usage(veredus: Command, group: list[str]) -> None:
+    shown = veredus(*group)
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err == veredus(*group, "--help").out
+
+
 def test_every_help(veredus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     seen = list(_tree(cli))

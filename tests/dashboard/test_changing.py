@@ -290,6 +290,13 @@ async def test_a_body_that_is_no_object_is_refused(api: Api, body: bytes) -> Non
     assert answer.json()["field"] in ("body", "queue")
 
 
+async def test_a_body_that_is_nested_too_deep_is_refused(api: Api) -> None:
+    deep = b'{"queue":"mail","id":' + b"[" * 500 + b"]" * 500 + b"}"
+    answer = await api.client.post("/api/queue/pause", content=deep, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["field"]) == (400, "body")
+    assert "at most 500 levels" in answer.text
+
+
 async def test_a_job_that_breaks_says_so_and_keeps_the_details_to_the_log(
     app: App, api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -97,6 +97,7 @@ async def test_every_target_and_each_its_own_result(gw: Gateway, http: httpx.Asy
     ("body", "problem"),
     [
         (b"{", "body: not JSON"),
+        (b'{"data":' + b"[" * 500 + b"]" * 500 + b"}", "body: nested more than 500 deep"),
         (b"7", "body: expected an object, got int"),
         ({"target_type": "sesion", "target_id": "x"}, "target_type: got 'sesion', expected one of session"),
         ({"target_type": "session"}, "target_id: got None, expected the session's id"),

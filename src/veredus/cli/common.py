@@ -143,7 +143,7 @@ def when(instant: datetime | None) -> str:
     return "" if instant is None else instant.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-class Duration(click.ParamType[float]):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
     """Seconds, or a duration such as 90s, 1h30m."""
 
     name = "duration"
@@ -162,7 +162,7 @@ class Duration(click.ParamType[float]):
             self.fail(str(exc), param, ctx)
 
 
-class Instant(click.ParamType[datetime]):
+class Instant(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
     """An RFC 3339 instant with its zone, such as 2026-11-16T09:30:00Z."""
 
     name = "instant"

@@ -16,6 +16,7 @@ import click
 from veredus.app import App
 from veredus.cli.common import echo_json, json_option, redis_option, show
 from veredus.cli.gateway_bench import bench
+from veredus.cli.groups import Group
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
 from veredus.errors import ConfigError, VeredusError
@@ -23,7 +24,7 @@ from veredus.gateway.config import GatewayConfig
 from veredus.store.store import Store
 
 
-class GatewayGroup(click.Group):
+class GatewayGroup(Group):
     """`veredus gateway shop:app` serves; `veredus gateway sessions` and `bench` are commands of their own."""
 
     def resolve_command(

@@ -9,7 +9,17 @@ import click
 from veredus.errors import ConfigError
 
 
-class Commands(click.Group):
+class Group(click.Group):
+    """Asked for nothing, it shows its help on stderr and ends with 2, whichever click is installed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True, color=ctx.color)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+
+class Commands(Group):
     """`aliases` are other names for sub-commands; they work but are not listed."""
 
     def __init__(self, *args: Any, aliases: dict[str, str] | None = None, **kwargs: Any) -> None:

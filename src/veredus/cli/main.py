@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from veredus import __version__
+from veredus.cli.groups import Group
 from veredus.errors import (
     AuthError,
     ConfigError,
@@ -51,7 +52,7 @@ _COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """Loads a command when it is asked for, so that `veredus worker` does not pay for all the others."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -93,9 +94,6 @@ def main(argv: list[str] | None = None) -> Any:
         sys.exit(cli.main(args=argv, standalone_mode=False) or 0)
     except click.exceptions.Abort:
         fail("interrupted", 130)
-    except click.exceptions.NoArgsIsHelpError as exc:
-        exc.show()
-        sys.exit(2)
     except click.ClickException as exc:
         if isinstance(exc, click.UsageError) and exc.ctx is not None:
             fail(f"{exc.format_message()} (see: {exc.ctx.command_path} --help)", 2)

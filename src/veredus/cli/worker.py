@@ -11,7 +11,7 @@ from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
 
 
-class Auto(click.ParamType[int]):
+class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
     """A whole number, or `auto` for one per core."""
 
     name = "integer|auto"

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from veredus.errors import ConfigError
+from veredus.model.nesting import MAX_DEPTH, too_deep
 
 MAX_BODY = 8 * 1024 * 1024
 MAX_IDS = 1_000
@@ -125,6 +126,8 @@ async def body_of(request: Request, known: Sequence[str]) -> Form:
         found += chunk
         if len(found) > MAX_BODY:
             raise ConfigError("body", "too long", f"at most {MAX_BODY:,} bytes")
+    if too_deep(bytes(found)):
+        raise ConfigError("body", "nested too deep", f"at most {MAX_DEPTH} levels")
     try:
         value = json.loads(bytes(found) or b"{}")
     except (ValueError, RecursionError):

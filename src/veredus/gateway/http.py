@@ -21,6 +21,7 @@ from starlette.routing import Route
 from veredus.errors import ConfigError, PayloadError, StoreError, VeredusError
 from veredus.gateway.config import Endpoint
 from veredus.model.delivery import PushResult, Spread, Status, SyncHint
+from veredus.model.nesting import MAX_DEPTH, too_deep
 
 if TYPE_CHECKING:
     from veredus.gateway.server import Gateway
@@ -229,8 +230,11 @@ async def _json(request: Request) -> Any:
         data += chunk
         if len(data) > MAX_BODY:
             raise BadPush(f"body: more than {MAX_BODY:,} bytes")
+    found = bytes(data)
+    if too_deep(found):
+        raise BadPush(f"body: nested more than {MAX_DEPTH} deep")
     try:
-        return json.loads(bytes(data))
+        return json.loads(found)
     except (ValueError, RecursionError) as exc:
         raise BadPush(f"body: not JSON: {exc}") from None
 

@@ -22,6 +22,7 @@ from veredus.model.frames import (
     Resume,
     Type,
 )
+from veredus.model.nesting import MAX_DEPTH, too_deep
 from veredus.wire.frame_protobuf import checked_gap, checked_metadata, read_message
 from veredus.wire.framing import NO_LIMIT, too_many
 from veredus.wire.gateway_schema import MESSAGES, Field
@@ -102,6 +103,8 @@ class JsonDecoder:
 
 def decode(line: bytes) -> Frame | None:
     """The frame in this line; None for one that only newer versions know: its name begins with `x-`."""
+    if too_deep(line, MAX_DEPTH + 1):  # the frame is an object around its body
+        raise FrameError(f"a line: nested more than {MAX_DEPTH + 1} deep")
     try:
         line.decode()  # the parser below does not look into strings that it passes on
         record = _decoder().decode(line)
@@ -170,7 +173,9 @@ def _put_body(fields: dict[str, Any], body: bytes, encoding: str) -> None:
 
 
 def _one_line(body: bytes) -> bytes | None:
-    """JSON that stands on one line, or None if this is no JSON."""
+    """JSON that stands on one line, or None if this is no JSON, or nested too deep for the other side."""
+    if too_deep(body):
+        return None
     try:
         body.decode()
         if b"\n" in body or b"\r" in body:

@@ -15,6 +15,7 @@ import msgspec
 from veredus.errors import ConfigError, PayloadError
 from veredus.model.depends import Dependency
 from veredus.model.job import Job
+from veredus.model.nesting import MAX_DEPTH, too_deep
 
 _UNSET = msgspec.UNSET
 
@@ -60,9 +61,12 @@ def value_codec_for(function: Callable[..., Any]) -> Codec:
 def encode_value(value: Any) -> bytes:
     """Any JSON value; raises PayloadError that says what cannot be encoded."""
     try:
-        return _ENCODER.encode(value)
+        data = _ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeEncodeError) as exc:
         raise PayloadError(f"payload: cannot be written as JSON: {exc}") from exc
+    if too_deep(data):
+        raise PayloadError(f"payload: cannot be written as JSON: nested more than {MAX_DEPTH} deep")
+    return data
 
 
 class RawCodec:
@@ -213,6 +217,8 @@ def _decoder(kind: Any, function: Callable[..., Any]) -> msgspec.json.Decoder[An
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], payload: bytes) -> Any:
+    if too_deep(payload):
+        raise PayloadError(f"payload does not fit: nested more than {MAX_DEPTH} deep")
     try:
         return decoder.decode(payload)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as exc:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from veredus.errors import PayloadError
+from veredus.model.nesting import MAX_DEPTH, too_deep
 from veredus.wire.payload import _from_json
 
 Decode = Callable[[bytes], Any]
@@ -29,6 +30,8 @@ def result_decoder(function: Callable[..., Any] | None) -> Decode:
         return _anything  # a type that JSON cannot carry to us in full: better its plain form than nothing
 
     def decode(data: bytes) -> Any:
+        if too_deep(data):
+            raise PayloadError(f"the result does not fit: nested more than {MAX_DEPTH} deep")
         try:
             return decoder.decode(data)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as exc:
@@ -39,7 +42,7 @@ def result_decoder(function: Callable[..., Any] | None) -> Decode:
 
 def _anything(data: bytes) -> Any:
     try:
-        return msgspec.json.decode(data)
+        return data if too_deep(data) else msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return data
 
