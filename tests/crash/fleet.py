@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 import redis
 
 from tests.support.keyspace import Key, check_invariant, snapshot
-from tests.support.servers import RealServer
+from tests.support.servers import RealServer, raw
+from tests.support.waiting import PATIENCE, Condition, until_sync
 from veredus import App
 from veredus.client.calls import Call
 from veredus.model.message import TaskMessage
@@ -44,7 +45,7 @@ QUEUE = "default"
 LEASE_EXPIRED = "asynq: task lease expired"
 SHORT = {"lease": LEASE, "sweep": SWEEP, "deadline_grace": 1.0}
 """What a small run sets; a full one takes the defaults."""
-RECOVERY = size(8.0, 15.0)
+RECOVERY = 15.0
 """Seconds within which a task of a killed worker starts again elsewhere."""
 HERE = Path(__file__).parent
 
@@ -105,7 +106,7 @@ class Process:
     def exit_code(self) -> int | None:
         return self._popen.poll()
 
-    def wait_exit(self, seconds: float) -> int:
+    def wait_exit(self, seconds: float = PATIENCE) -> int:
         return self._popen.wait(seconds)
 
     def kill(self) -> None:
@@ -190,12 +191,12 @@ class Fleet:
         process = Process(command, self.folder, len(self.processes), processes)
         self.processes.append(process)
         if wait:
-            self.wait(lambda: process.is_ready, 20, "the worker's start")
+            self.wait(lambda: process.is_ready, "the worker's start")
         return process
 
     def start_many(self, count: int, **settings: Any) -> list[Process]:
         started = [self.start(wait=False, **settings) for _ in range(count)]
-        self.wait(lambda: all(process.is_ready for process in started), 30, "the start of all workers")
+        self.wait(lambda: all(process.is_ready for process in started), "the start of all workers")
         return started
 
     def close(self) -> None:
@@ -233,13 +234,17 @@ class Fleet:
 
     # Redis.
 
+    def pending(self, queue: str = QUEUE) -> list[str]:
+        """The next to run first."""
+        return [raw(item).decode() for item in reversed(self.redis.lrange(keys.pending(queue), 0, -1))]
+
     def message(self, task_id: str, queue: str = QUEUE) -> TaskMessage:
         data = self.redis.hget(keys.task(queue, task_id), "msg")
         assert data is not None, f"task {task_id} is gone"
-        return decode_task(data)
+        return decode_task(raw(data))
 
     def field(self, task_id: str, name: str, queue: str = QUEUE) -> str:
-        return (self.redis.hget(keys.task(queue, task_id), name) or b"").decode()
+        return raw(self.redis.hget(keys.task(queue, task_id), name) or b"").decode()
 
     def number_in(self, state: str, queue: str = QUEUE) -> int:
         key = f"{keys.queue_prefix(queue)}{state}"
@@ -278,23 +283,23 @@ class Fleet:
     def shown_alive(self, pid: int) -> bool:
         """Whether Asynq's tools would list this worker."""
         now = time.time()
-        names = [name.decode() for name in self.redis.zrangebyscore(keys.SERVERS, now, "+inf")]
+        names = [raw(name).decode() for name in self.redis.zrangebyscore(keys.SERVERS, now, "+inf")]
         return any(f":{pid}:" in name and self.redis.exists(name) for name in names)
 
     # Waiting.
 
-    def wait(self, condition: Callable[[], object], seconds: float, what: str) -> float:
-        """Ask until it is true; returns how long that took."""
+    def wait(self, condition: Condition, what: str, *, seconds: float = PATIENCE) -> float:
+        """Ask until it is true; returns how long that took. Says what the workers logged if it does not come."""
         began = time.monotonic()
-        while not condition():
-            if time.monotonic() - began > seconds:
-                logs = "\n".join(f"--- {p.log_path.name} (pid {p.pid})\n{p.log[-1500:]}" for p in self.processes[-8:])
-                raise AssertionError(f"{what} did not come within {seconds} s; breaches: {self.breaches()}\n{logs}")
-            time.sleep(0.02)
+        try:
+            until_sync(condition, seconds=max(seconds, PATIENCE), what=what)
+        except AssertionError as exc:
+            logs = "\n".join(f"--- {p.log_path.name} (pid {p.pid})\n{p.log[-1500:]}" for p in self.processes[-8:])
+            raise AssertionError(f"{exc}; breaches: {self.breaches()}\n{logs}") from None
         return time.monotonic() - began
 
-    def wait_done(self, seconds: float, queue: str = "*") -> float:
-        return self.wait(lambda: not self.tasks_left(queue), seconds, "the end of all tasks")
+    def wait_done(self, *, seconds: float = PATIENCE, queue: str = "*") -> float:
+        return self.wait(lambda: not self.tasks_left(queue), "the end of all tasks", seconds=seconds)
 
     @contextlib.contextmanager
     def sampling(self, every: float = 0.05) -> Iterator[Samples]:

@@ -38,8 +38,9 @@ class Noted(Work):
     async def dequeue_each(self, wanted: Sequence[tuple[str, int]]) -> list[Batch | StoreError]:
         answers = await super().dequeue_each(wanted)
         for batch in answers:
-            for task_id, _ in batch.rows if isinstance(batch, Batch) else ():
-                note("dequeue", task_id, batch.now_ms / 1000)
+            if isinstance(batch, Batch):
+                for task_id, _ in batch.rows:
+                    note("dequeue", task_id, batch.now_ms / 1000)
         return answers
 
 
@@ -47,7 +48,7 @@ def main(url: str, settings: dict[str, Any]) -> int:
     from veredus.worker import worker
 
     configure("info", "text")
-    worker.Work = Noted  # type: ignore[misc]
+    worker.Work = Noted  # type: ignore[attr-defined]
     app.use(url)
     return int(app.worker(**settings).run())
 

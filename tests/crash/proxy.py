@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
+
+from tests.support.waiting import PATIENCE
 
 
 class Proxy:
@@ -12,7 +15,7 @@ class Proxy:
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
-        self._links: set[asyncio.Transport] = set()
+        self._links: set[asyncio.WriteTransport] = set()
         self._refusing = False
         self._needle = b""
         self.swallowed = 0
@@ -23,7 +26,7 @@ class Proxy:
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
-        assert started.wait(10)
+        assert started.wait(PATIENCE)
 
     @property
     def url(self) -> str:
@@ -47,17 +50,17 @@ class Proxy:
     def close(self) -> None:
         self._call(self._drop)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
 
-    def _call(self, function: object) -> None:
+    def _call(self, function: Callable[[], None]) -> None:
         done = threading.Event()
 
         def run() -> None:
-            function()  # type: ignore[operator]
+            function()
             done.set()
 
         self._loop.call_soon_threadsafe(run)
-        assert done.wait(10)
+        assert done.wait(PATIENCE)
 
     def _drop(self) -> None:
         self._refusing = True
@@ -106,7 +109,7 @@ class Proxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         muted: asyncio.Event,
-        ends: tuple[asyncio.Transport, ...],
+        ends: tuple[asyncio.WriteTransport, ...],
     ) -> None:
         tail = b""
         with contextlib.suppress(OSError):

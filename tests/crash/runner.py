@@ -76,8 +76,7 @@ def plant_in_claim() -> None:
 
 def main(url: str, settings: dict[str, Any], fault: Any = None, claim_ms: int = 0, kill_after: float = 0.0) -> int:
     configure("info", "text")
-    import shop
-
+    shop = importlib.import_module("shop")
     if claim_ms:
         recoverer.CLAIM_MS = claim_ms
     if kill_after:

@@ -20,7 +20,7 @@ def test_a_long_block_is_not_taken_for_a_crash(fleet: Fleet) -> None:
     block = size(4 * LEASE, 45.0)
     fleet.start_many(2, concurrency=1)
     ids = fleet.enqueue(2, block=block)
-    fleet.wait(lambda: len(fleet.starts()) == 2, block + 20, "the starts")
+    fleet.wait(lambda: len(fleet.starts()) == 2, "the starts", seconds=block + 20)
     looks = 0
 
     def over() -> bool:
@@ -30,8 +30,8 @@ def test_a_long_block_is_not_taken_for_a_crash(fleet: Fleet) -> None:
         looks += 1
         return len(fleet.finishes()) == 2
 
-    fleet.wait(over, 2 * block + 10, "the ends")
-    fleet.wait_done(15)
+    fleet.wait(over, "the ends", seconds=2 * block + 10)
+    fleet.wait_done()
     say(f"blocked for {block} s, {len(fleet.starts())} starts, shown alive in {looks} looks")
     assert sorted(fact.id for fact in fleet.starts()) == sorted(ids)
     assert "lost its worker" not in fleet.log()
@@ -42,33 +42,35 @@ def test_a_long_block_is_not_taken_for_a_crash(fleet: Fleet) -> None:
 def test_a_hanging_handler_is_started_elsewhere_and_ends_archived(fleet: Fleet) -> None:
     fleet.start_many(3, concurrency=3)
     (task_id,) = fleet.enqueue(block=3600, options={"timeout": TIMEOUT, "max_retry": 1})
-    fleet.wait(lambda: len(fleet.starts(task_id)) == 2, STARTED_ELSEWHERE + 5, "the second start")
+    fleet.wait(lambda: len(fleet.starts(task_id)) == 2, "the second start", seconds=STARTED_ELSEWHERE + 5)
     first, second = fleet.starts(task_id)
     say(f"hung with a timeout of {TIMEOUT} s, started elsewhere after {second.at - first.at:.1f} s")
     assert first.pid != second.pid
     assert TIMEOUT < second.at - first.at < STARTED_ELSEWHERE
-    took = fleet.wait(lambda: fleet.field(task_id, "state") == "archived", STARTED_ELSEWHERE + 5, "the archive")
+    took = fleet.wait(lambda: fleet.field(task_id, "state") == "archived", "the archive", seconds=STARTED_ELSEWHERE + 5)
     say(f"archived {took:.1f} s after the second start")
     message = fleet.message(task_id)
     assert (message.retried, message.error_msg) == (1, LEASE_EXPIRED)
     assert len(fleet.starts(task_id)) == 2
     (canary,) = fleet.enqueue()
-    fleet.wait(lambda: fleet.finishes(canary), 10, "the third worker")
+    fleet.wait(lambda: fleet.finishes(canary), "the third worker")
     assert fleet.breaches() == []
 
 
 def test_the_neighbours_of_a_hanging_handler_are_taken_away_too(fleet: Fleet) -> None:
     worker = fleet.start(concurrency=5)
     neighbours = fleet.enqueue(2, gate="{n}", options={"timeout": 600})
-    fleet.wait(lambda: len(fleet.starts()) == 2, 10, "the neighbours")
+    fleet.wait(lambda: len(fleet.starts()) == 2, "the neighbours")
     (task_id,) = fleet.enqueue(block=3600, options={"timeout": TIMEOUT, "max_retry": 0})
-    fleet.wait(lambda: fleet.starts(task_id), 10, "the hanging one")
+    fleet.wait(lambda: fleet.starts(task_id), "the hanging one")
     fleet.open_gate("2")
     other = fleet.start(concurrency=5)
-    took = fleet.wait(lambda: len(fleet.finishes(*neighbours)) == 2, 2 * STARTED_ELSEWHERE, "the neighbours elsewhere")
+    took = fleet.wait(
+        lambda: len(fleet.finishes(*neighbours)) == 2, "the neighbours elsewhere", seconds=2 * STARTED_ELSEWHERE
+    )
     say(f"the neighbours were finished elsewhere {took:.1f} s later")
     assert {fact.pid for fact in fleet.finishes(*neighbours)} == {other.pid}
-    fleet.wait(lambda: fleet.field(task_id, "state") == "archived", STARTED_ELSEWHERE, "the archive")
+    fleet.wait(lambda: fleet.field(task_id, "state") == "archived", "the archive", seconds=STARTED_ELSEWHERE)
     assert worker.exit_code is None
 
 
@@ -76,16 +78,16 @@ def test_a_hung_child_is_replaced(fleet: Fleet) -> None:
     supervisor = fleet.start(processes=2, concurrency=3)
     children = set(supervisor.children())
     (task_id,) = fleet.enqueue(block=3600, options={"timeout": TIMEOUT, "max_retry": 1})
-    fleet.wait(lambda: len(fleet.starts(task_id)) == 2, STARTED_ELSEWHERE + 5, "the second start")
+    fleet.wait(lambda: len(fleet.starts(task_id)) == 2, "the second start", seconds=STARTED_ELSEWHERE + 5)
     first, second = fleet.starts(task_id)
-    fleet.wait(lambda: fleet.field(task_id, "state") == "archived", STARTED_ELSEWHERE + 5, "the archive")
-    fleet.wait(lambda: len(set(supervisor.children()) - {first.pid, second.pid}) == 2, 15, "new children")
+    fleet.wait(lambda: fleet.field(task_id, "state") == "archived", "the archive", seconds=STARTED_ELSEWHERE + 5)
+    fleet.wait(lambda: len(set(supervisor.children()) - {first.pid, second.pid}) == 2, "new children")
     say(f"started again after {second.at - first.at:.1f} s; children {children} -> {set(supervisor.children())}")
     assert first.pid in children
     assert supervisor.log.count("ended with exit code 70") == 2
     assert fleet.message(task_id).retried == 1
     canaries = fleet.enqueue(6)
-    fleet.wait(lambda: len(fleet.finishes(*canaries)) == 6, 10, "work as before")
+    fleet.wait(lambda: len(fleet.finishes(*canaries)) == 6, "work as before")
     assert fleet.breaches() == []
 
 
@@ -93,12 +95,12 @@ def test_a_hung_child_is_replaced(fleet: Fleet) -> None:
 def test_a_hung_worker_that_is_told_to_stop_ends_after_its_time(fleet: Fleet) -> None:
     worker = fleet.start(cli=True, concurrency=1, shutdown_timeout=1)
     (task_id,) = fleet.enqueue(block=3600, options={"timeout": 600})
-    fleet.wait(lambda: fleet.starts(task_id), 10, "the start")
+    fleet.wait(lambda: fleet.starts(task_id), "the start")
     os.kill(worker.pid, signal.SIGTERM)
-    took = fleet.wait(lambda: worker.exit_code is not None, 20, "its end")
+    took = fleet.wait(lambda: worker.exit_code is not None, "its end")
     say(f"ended by itself {took:.1f} s after SIGTERM")
     assert worker.exit_code == 70
     assert took > 10
     fleet.start(concurrency=1)
-    fleet.wait(lambda: len(fleet.starts(task_id)) == 2, 30, "the second start")
+    fleet.wait(lambda: len(fleet.starts(task_id)) == 2, "the second start")
     assert fleet.breaches() == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.crash.fleet import FULL, LEASE_EXPIRED, RECOVERY, Fleet, say, seeded, size
@@ -9,7 +11,7 @@ from tests.crash.fleet import FULL, LEASE_EXPIRED, RECOVERY, Fleet, say, seeded,
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
 BATCH = 8
-POINTS = {
+POINTS: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     # name: (where, when, which settlement the tasks lead to)
     "taken-first": ("veredus.worker.attempt:Workshop.start", "before", {}),
     "taken-some": ("veredus.worker.attempt:Workshop._attempt", "after", {}),
@@ -39,7 +41,7 @@ def test_a_kill_at_any_point_loses_nothing(fleet: Fleet) -> None:
         fault = [where, when, nth] if where else None
         victims[point] = fleet.start(queues=point, concurrency=2 * BATCH, fault=fault, wait=False)
     for point, victim in victims.items():
-        assert victim.wait_exit(30) == -9, point
+        assert victim.wait_exit() == -9, point
 
     held, settled, started = {}, {}, {}
     facts = fleet.starts()
@@ -64,7 +66,7 @@ def test_a_kill_at_any_point_loses_nothing(fleet: Fleet) -> None:
         states = [fleet.number_in(state, point) for point in POINTS for state in ("pending", "active", "retry")]
         return not any(states)
 
-    took = fleet.wait(all_done, 2 * RECOVERY + 10, "the end of all tasks")
+    took = fleet.wait(all_done, "the end of all tasks", seconds=2 * RECOVERY + 10)
     say(f"all {len(POINTS) * BATCH} tasks settled {took:.1f} s after the survivor was ready")
     again = [fact for fact in fleet.starts() if fact.pid == savior.pid]
     finished = {fact.id for fact in fleet.finishes()}
@@ -88,10 +90,10 @@ def test_a_recoverer_killed_with_its_claim_is_recovered_itself(fleet: Fleet) -> 
     claim_ms = size(1500, 5000)
     first = fleet.start(concurrency=5)
     ids = fleet.enqueue(5, gate="{n}")
-    fleet.wait(lambda: len(fleet.starts()) == 5, 10, "five starts")
+    fleet.wait(lambda: len(fleet.starts()) == 5, "five starts")
     doomed = fleet.start(queues="elsewhere", fault="claim", claim_ms=claim_ms)
     first.kill()
-    assert doomed.wait_exit(RECOVERY + 15) == -9
+    assert doomed.wait_exit() == -9
     owners = {fleet.field(task_id, "held") for task_id in ids}
     assert len(owners) == 1, owners
     assert ":recoverer:" in owners.pop()
@@ -99,7 +101,9 @@ def test_a_recoverer_killed_with_its_claim_is_recovered_itself(fleet: Fleet) -> 
     assert fleet.breaches() == []
 
     fleet.start(concurrency=5)
-    took = fleet.wait(lambda: len(fleet.starts()) == 10, claim_ms / 1000 + 2 * RECOVERY + 5, "the second starts")
+    took = fleet.wait(
+        lambda: len(fleet.starts()) == 10, "the second starts", seconds=claim_ms / 1000 + 2 * RECOVERY + 5
+    )
     say(f"claimed twice, run again {took:.1f} s after the second recoverer was ready")
     for task_id in ids:
         message = fleet.message(task_id)
@@ -107,7 +111,7 @@ def test_a_recoverer_killed_with_its_claim_is_recovered_itself(fleet: Fleet) -> 
         assert fleet.field(task_id, "losses") == "2"
     assert fleet.breaches() == []
     fleet.open_gate("2")
-    fleet.wait_done(10)
+    fleet.wait_done()
     assert len(fleet.starts()) == 10
     assert fleet.remains() == []
     assert FULL or took < RECOVERY + claim_ms / 1000

@@ -45,8 +45,8 @@ def test_the_limits_hold_in_every_window_although_workers_are_killed(fleet: Flee
     rng = seeded()
     kitchen = Kitchen(fleet)
     workers = [kitchen.start() for _ in range(4)]
-    fleet.wait(lambda: all(one.is_ready for one in workers), 30, "the start of all workers")
-    calls = []
+    fleet.wait(lambda: all(one.is_ready for one in workers), "the start of all workers")
+    calls: list[Call[Any]] = []
     for n in range(TASKS):
         options = Options().merged({"limit_key": f"k{n % KEYS}"})
         payload = json.dumps({"key": f"k{n % KEYS}", "seconds": rng.uniform(0.02, 0.3)})
@@ -57,12 +57,12 @@ def test_the_limits_hold_in_every_window_although_workers_are_killed(fleet: Flee
     with fleet.sampling(0.2) as samples:
         for n in range(KILLS):
             done = TASKS * (n + 1) // (KILLS + 2)
-            fleet.wait(lambda done=done: fleet.counter("processed") >= done, 120, f"{done} tasks")
+            fleet.wait(lambda done=done: fleet.counter("processed") >= done, f"{done} tasks", seconds=120)
             victim = workers.pop(rng.randrange(len(workers)))
             victim.kill()
             killed[victim.pid] = victim.killed_at
             workers.append(kitchen.start())
-        fleet.wait_done(TASKS / RATE * 2 + 3 * RECOVERY)
+        fleet.wait_done(seconds=TASKS / RATE * 2 + 3 * RECOVERY)
     took = time.monotonic() - began
     facts = kitchen.facts()
     handed_out = sorted(fact["at"] for fact in facts if fact["what"] == "dequeue")
@@ -80,7 +80,7 @@ def test_the_limits_hold_in_every_window_although_workers_are_killed(fleet: Flee
         fact["id"] for fact in facts if fact["what"] == "start"
     }
     assert took < TASKS / RATE * 1.3 + KILLS * (LEASE + 3) + 10, "room was lost"
-    fleet.wait(lambda: not fleet.redis.keys("*:slots:*"), 5, "free slots")
+    fleet.wait(lambda: not fleet.redis.keys("*:slots:*"), "free slots")
 
 
 def most_at_once(facts: list[dict[str, Any]], killed: dict[int, float]) -> dict[str, int]:

@@ -6,10 +6,11 @@ import json
 import time
 from collections import defaultdict
 from itertools import groupby
+from typing import Any
 
 import pytest
 
-from tests.crash.fleet import RECOVERY, Fact, Fleet, say, seeded, size
+from tests.crash.fleet import Fact, Fleet, say, seeded, size
 from veredus.client.calls import Call
 from veredus.model.options import Options
 
@@ -23,7 +24,7 @@ KILLS = size(4, 15)
 def test_each_key_runs_in_order_and_one_at_a_time(fleet: Fleet) -> None:
     rng = seeded()
     options = [Options().merged({"order_key": f"account:{n}"}) for n in range(KEYS)]
-    calls = []
+    calls: list[Call[Any]] = []
     for n in range(TASKS):
         payload = {"seconds": rng.uniform(0.0, 0.02), "fails": int(rng.random() < 0.1)}
         calls.append(Call("job", json.dumps(payload).encode(), options[n % KEYS]))
@@ -34,12 +35,12 @@ def test_each_key_runs_in_order_and_one_at_a_time(fleet: Fleet) -> None:
     with fleet.sampling(size(0.1, 0.5)) as samples:
         for n in range(KILLS):
             done = TASKS * (n + 1) // (KILLS + 2)
-            fleet.wait(lambda done=done: fleet.counter("processed") >= done, 120, f"{done} tasks")
+            fleet.wait(lambda done=done: fleet.counter("processed") >= done, f"{done} tasks", seconds=120)
             victim = workers.pop(rng.randrange(len(workers)))
             victim.kill()
             killed[victim.pid] = victim.killed_at
             workers.append(fleet.start(concurrency=30, wait=False))
-        fleet.wait_done(size(60, 500))
+        fleet.wait_done(seconds=size(60, 500))
     took = time.monotonic() - began
     facts: dict[int, list[Fact]] = defaultdict(list)
     lane_of = {task_id: n % KEYS for n, task_id in enumerate(ids)}
@@ -57,7 +58,7 @@ def test_each_key_runs_in_order_and_one_at_a_time(fleet: Fleet) -> None:
         check_alone(facts[lane], killed)
     for worker in workers:
         worker.terminate()
-    assert [worker.wait_exit(RECOVERY + 20) for worker in workers] == [0] * 4
+    assert [worker.wait_exit() for worker in workers] == [0] * 4
     assert fleet.remains() == []
 
 

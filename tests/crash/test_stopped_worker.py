@@ -7,6 +7,8 @@ import time
 import pytest
 
 from tests.crash.fleet import LEASE, LEASE_EXPIRED, QUEUE, RECOVERY, Fleet, Process, say, size
+from tests.support.servers import raw
+from tests.support.waiting import pause_sync
 from veredus.wire import keys
 from veredus.wire.messages import decode_task, encode_task
 
@@ -22,12 +24,11 @@ def wake(fleet: Fleet, worker: Process, held: int) -> None:
     ended = ("finish", "CancelledError", "RuntimeError")
     fleet.wait(
         lambda: sum(1 for fact in fleet.facts() if fact.pid == worker.pid and fact.what in ended) >= held,
-        15,
         "the end of its handlers",
     )
     (canary,) = fleet.enqueue(options={"queue": "canary"})
-    fleet.wait(lambda: fleet.finishes(canary), 15, "a new task of the woken worker")
-    fleet.wait(lambda: not fleet.tasks_left("canary"), 10, "its settlement")
+    fleet.wait(lambda: fleet.finishes(canary), "a new task of the woken worker")
+    fleet.wait(lambda: not fleet.tasks_left("canary"), "its settlement")
 
 
 @pytest.mark.parametrize("task", ["job", "threaded"])
@@ -38,17 +39,19 @@ def test_late_results_are_void_when_another_worker_took_over(fleet: Fleet, task:
     held = fleet.enqueue(3, gate="{n}{n}", result=True)
     failing = fleet.enqueue(2, gate="{n}", fails=1)
     ids = settled + held + failing
-    fleet.wait(lambda: len(fleet.starts()) == len(ids), 10, "all starts")
+    fleet.wait(lambda: len(fleet.starts()) == len(ids), "all starts")
     sleeper.stop()
     stopped_at = time.monotonic()
     other = fleet.start(concurrency=10)
     fleet.open_gate("2")
     fleet.wait(
-        lambda: len([f for f in fleet.starts() if f.pid == other.pid]) == len(ids), 2 * RECOVERY + 5, "the second runs"
+        lambda: len([f for f in fleet.starts() if f.pid == other.pid]) == len(ids),
+        "the second runs",
+        seconds=2 * RECOVERY + 5,
     )
     recovered = time.monotonic() - stopped_at
-    fleet.wait(lambda: fleet.number_in("active") == len(held), 10, "settlements")
-    time.sleep(max(0.0, STOPPED - (time.monotonic() - stopped_at)))
+    fleet.wait(lambda: fleet.number_in("active") == len(held), "settlements")
+    pause_sync(max(0.0, STOPPED - (time.monotonic() - stopped_at)), proves="late results stay void")
 
     def seen() -> dict[str, object]:
         """All of the queue; leases move on while the other worker renews them, owners do not."""
@@ -72,7 +75,7 @@ def test_late_results_are_void_when_another_worker_took_over(fleet: Fleet, task:
     assert after == before
     assert fleet.breaches() == []
     fleet.open_gate("22")
-    fleet.wait(lambda: fleet.number_in("active") == 0, 10, "the end")
+    fleet.wait(lambda: fleet.number_in("active") == 0, "the end")
     for task_id in held + (settled if task == "job" else []):
         assert fleet.field(task_id, "result") == f'"{other.pid}"'
         assert fleet.message(task_id).retried == 1
@@ -89,7 +92,7 @@ class Go:
 
     def recover(self, task_id: str) -> None:
         task = keys.task(QUEUE, task_id)
-        message = decode_task(self.redis.hget(task, "msg"))
+        message = decode_task(raw(self.redis.hget(task, "msg")))
         message.retried, message.error_msg, message.last_failed_at = 1, LEASE_EXPIRED, int(time.time())
         with self.redis.pipeline(transaction=True) as pipe:
             pipe.lrem(keys.active(QUEUE), 0, task_id)
@@ -106,7 +109,7 @@ class Go:
             pipe.execute()
 
     def dequeue(self) -> str:
-        task_id: str = self.redis.rpoplpush(keys.pending(QUEUE), keys.active(QUEUE)).decode()
+        task_id = raw(self.redis.rpoplpush(keys.pending(QUEUE), keys.active(QUEUE))).decode()
         with self.redis.pipeline(transaction=True) as pipe:
             pipe.hset(keys.task(QUEUE, task_id), "state", "active")
             pipe.hdel(keys.task(QUEUE, task_id), "pending_since")
@@ -129,13 +132,13 @@ def test_late_results_are_void_when_a_go_worker_took_over(fleet: Fleet, where: s
     fleet.enqueue(2, gate="{n}", result=True)
     fleet.enqueue(2, gate="{n}", fails=1)
     fleet.enqueue(2, gate="{n}", task="threaded")
-    fleet.wait(lambda: len(fleet.starts()) == 8, 10, "all starts")
+    fleet.wait(lambda: len(fleet.starts()) == 8, "all starts")
     ids = [fact.id for fact in fleet.starts()]
     # It takes nothing new from this queue: its own hands would be a rightful owner.
     fleet.redis.set(keys.paused(QUEUE), 1)
     sleeper.stop()
-    until = max(score for _, score in fleet.redis.zrange(keys.lease(QUEUE), 0, -1, withscores=True))
-    fleet.wait(lambda: time.time() > until + 0.1, LEASE + 5, "the end of its leases")
+    ends_at = max(float(end) for end in fleet.keyspace()[keys.lease(QUEUE)].value.values())
+    fleet.wait(lambda: time.time() > ends_at + 0.1, "the end of its leases")
     go = Go(fleet)
     for task_id in ids:
         go.recover(task_id)

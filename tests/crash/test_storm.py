@@ -41,7 +41,7 @@ def storm(fleet: Fleet, kill_one: Callable[[], int]) -> None:
                 kills[victim] = at
                 next_kill += KILL_EVERY
             time.sleep(0.02)
-        fleet.wait_done(2 * RECOVERY + 20)
+        fleet.wait_done(seconds=2 * RECOVERY + 20)
     took = time.monotonic() - began
     starts, finished = fleet.starts(), {fact.id for fact in fleet.finishes()}
     last = {fact.id: fact for fact in starts}
@@ -77,7 +77,7 @@ def test_four_workers_of_which_one_after_the_other_is_killed(fleet: Fleet) -> No
     storm(fleet, kill_one)
     for worker in workers:
         worker.terminate()
-    assert [worker.wait_exit(20) for worker in workers] == [0, 0, 0, 0]
+    assert [worker.wait_exit() for worker in workers] == [0, 0, 0, 0]
     assert fleet.remains() == []
 
 
@@ -89,13 +89,13 @@ def test_four_children_of_a_supervisor_of_which_one_after_the_other_is_killed(fl
         return [pid for pid in supervisor.children() if is_alive(pid)]
 
     def kill_one() -> int:
-        fleet.wait(living, 15, "a child to kill")
+        fleet.wait(living, "a child to kill")
         child = rng.choice(living())
         os.kill(child, signal.SIGKILL)
         return child
 
     storm(fleet, kill_one)
-    fleet.wait(lambda: len(supervisor.children()) == 4, 20, "four children")
+    fleet.wait(lambda: len(supervisor.children()) == 4, "four children")
     supervisor.terminate()
-    assert supervisor.wait_exit(20) == 0
+    assert supervisor.wait_exit() == 0
     assert fleet.remains() == []

