@@ -159,22 +159,23 @@ class GoInspector:
         return await self.client.eval(script, 0, self.prefix, *args)
 
     async def run(self, task_id: str) -> int:
-        return await self._eval(RUN, task_id)
+        return int(await self._eval(RUN, task_id))
 
     async def archive(self, task_id: str) -> int:
         now = int(time.time())
-        return await self._eval(ARCHIVE, task_id, now, now - DAYS_90)
+        return int(await self._eval(ARCHIVE, task_id, now, now - DAYS_90))
 
     async def delete(self, task_id: str) -> int:
-        return await self._eval(DELETE, task_id)
+        return int(await self._eval(DELETE, task_id))
 
     async def run_all(self, state: str) -> int:
-        return await self._eval(RUN_ALL, state)
+        return int(await self._eval(RUN_ALL, state))
 
     async def update_payload(self, task_id: str, payload: bytes) -> int:
         data = await self.client.hget(f"{self.prefix}t:{task_id}", "msg")
         message, _ = protobuf.decode("TaskMessage", data)
-        return await self._eval(UPDATE, task_id, protobuf.encode("TaskMessage", message | {"payload": payload}))
+        edited = protobuf.encode("TaskMessage", message | {"payload": payload})
+        return int(await self._eval(UPDATE, task_id, edited))
 
     async def remove_queue(self) -> int:
         code: int = await self._eval(REMOVE_QUEUE)
@@ -187,7 +188,7 @@ class GoInspector:
         return dict(zip(names, map(int, await self._eval(STATS)), strict=True))
 
     async def memory(self) -> int:
-        return await self._eval(MEMORY)
+        return int(await self._eval(MEMORY))
 
     async def stage(self, group: str) -> tuple[str, list[dict[str, Any]]]:
         """AggregationCheck and ReadAggregationSet of a ripe group: the set's id and the members."""

@@ -155,7 +155,7 @@ class GoPeer:
         else:
             code = await self.client.eval(ENQUEUE, 2, *task, data, message["id"], since)
         assert code == 1, code
-        return message["id"]
+        return str(message["id"])
 
     async def schedule(self, task_type: str, payload: bytes, at: float, **fields: Any) -> str:
         message = self._new(task_type, payload, "", "", fields)
@@ -163,21 +163,21 @@ class GoPeer:
         data = protobuf.encode("TaskMessage", message)
         keys = [self._task(message["id"]), self._key("scheduled")]
         assert await self.client.eval(SCHEDULE, 2, *keys, data, int(at), message["id"]) == 1
-        return message["id"]
+        return str(message["id"])
 
     async def cancel(self, task_id: str) -> int:
         """How many servers heard it."""
-        return await self.client.publish("asynq:cancel", task_id)
+        return int(await self.client.publish("asynq:cancel", task_id))
 
     async def pause(self, queue: str) -> bool:
-        return await self.client.setnx(f"asynq:{{{queue}}}:paused", int(self._now()))
+        return bool(await self.client.setnx(f"asynq:{{{queue}}}:paused", int(self._now())))
 
     async def unpause(self, queue: str) -> bool:
-        return await self.client.delete(f"asynq:{{{queue}}}:paused") == 1
+        return bool(await self.client.delete(f"asynq:{{{queue}}}:paused") == 1)
 
     async def listeners(self) -> int:
         """Servers that listen for cancel commands."""
-        return (await self.client.pubsub_numsub("asynq:cancel"))[0][1]
+        return int((await self.client.pubsub_numsub("asynq:cancel"))[0][1])
 
     # The server.
 
@@ -245,8 +245,8 @@ class GoPeer:
     # What they have in common.
 
     def _new(self, task_type: str, payload: bytes, task_id: str, lock: str, fields: dict[str, Any]) -> dict[str, Any]:
-        message = {"type": task_type, "payload": payload, "id": task_id or str(uuid.uuid4()), "queue": self.queue}
-        message |= {"retry": 25, "unique_key": lock}
+        message: dict[str, Any] = {"type": task_type, "payload": payload, "queue": self.queue}
+        message |= {"id": task_id or str(uuid.uuid4()), "retry": 25, "unique_key": lock}
         if "deadline" not in fields:
             message["timeout"] = 1800
         return message | fields

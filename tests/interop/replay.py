@@ -268,7 +268,7 @@ class Replay:
         return True
 
     async def in_state(self, queue: str, task_id: str, state: bytes | None) -> bool:
-        return await self.client.hget(f"asynq:{{{queue}}}:t:{task_id}", "state") == state
+        return bool(await self.client.hget(f"asynq:{{{queue}}}:t:{task_id}", "state") == state)
 
     async def beaten(self) -> bool:
         return await self.client.exists("asynq:servers") == 1 and await self.peer.listeners() == 1

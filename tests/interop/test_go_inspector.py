@@ -13,7 +13,7 @@ from tests.interop.go_inspector import GoInspector
 from tests.interop.go_peer import GoPeer
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 from veredus import App, Handle, Job
 from veredus.wire import keys
 
@@ -51,7 +51,7 @@ class Shop:
         return handle
 
     async def is_in(self, handle: Handle[Any], state: str) -> bool:
-        return await self.client.hget(keys.task("default", handle.id), "state") == state.encode()
+        return bool(await self.client.hget(keys.task("default", handle.id), "state") == state.encode())
 
     async def work(self, goal: Callable[[], Any]) -> None:
         async with self.app.worker({"default": 1}, lease=1.5, sweep=0.3):
@@ -81,9 +81,11 @@ async def test_run(shop: Shop, go: GoInspector, state: str) -> None:
     assert await shop.state(handle) == "pending"
     assert await check_invariant(shop.client) == []
     await shop.work(lambda: _has(shop.ran))
-    await asyncio.sleep(1.2 if state == "scheduled" else 0)  # past its old due time
-    await shop.work(lambda: _has(True))
-    assert len(shop.ran) == 1
+    if state == "scheduled":
+        await pause(1.2, proves="it does not run again at its old due time")
+    await shop.app.enqueue("t", b"last")
+    await shop.work(lambda: _has(b"last" in shop.ran))
+    assert len(shop.ran) == 2
 
 
 @pytest.mark.parametrize("state", [state for state in WAITING if state != "archived"])

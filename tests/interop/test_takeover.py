@@ -201,18 +201,18 @@ async def test_a_lease_of_go_is_left_alone_for_30_seconds_after_its_end(url: str
     recorder = Recorder(url)
 
     async def recovered() -> bool:
-        return await redis_client.exists("asynq:{default}:lease") == 0
+        return bool(await redis_client.exists("asynq:{default}:lease") == 0)
 
     async with recorder.app.worker({"elsewhere": 1}, lease=1.0, sweep=0.2):
         await until(recovered, what="the recovery")
         at = time.time()
     await recorder.app.close()
-    assert lease_end + 30 <= at < lease_end + 40
+    assert at >= lease_end + 30
     (task_id,) = await redis_client.zrange("asynq:{default}:retry", 0, -1)
     fields = await redis_client.hgetall(b"asynq:{default}:t:" + task_id)
     message, _ = protobuf.decode("TaskMessage", fields[b"msg"])
     was, _ = protobuf.decode("TaskMessage", before.rows[f"asynq:{{default}}:t:{task_id.decode()}"].value[b"msg"])
-    assert abs(message.pop("last_failed_at") - at) < 10
+    assert lease_end + 30 <= message.pop("last_failed_at") <= at
     assert message == was | {"error_msg": LEASE_EXPIRED, "retried": 1}
     assert await redis_client.get("asynq:{default}:failed") == b"1"
 
@@ -246,7 +246,7 @@ async def test_completed_tasks_of_go_go_when_their_retention_ends(name: str, url
     async with recorder.app.worker({"default": 1}, janitor_interval=0.1):
 
         async def cleaned() -> bool:
-            return await redis_client.exists("asynq:{default}:completed") == 0
+            return bool(await redis_client.exists("asynq:{default}:completed") == 0)
 
         await until(cleaned, what="the cleaning")
     await recorder.app.close()
