@@ -7,6 +7,7 @@ import math
 import time
 from typing import Any
 
+from tests.support.waiting import until
 from veredus import App, Refused, SkipRetry, current
 from veredus.model.delivery import Quota
 from veredus.model.frames import Kind, Message
@@ -23,10 +24,18 @@ async def _session(gw_store: Store) -> str:
 
 
 async def _request(
-    app: App, gw_store: Store, sid: str, rid: int, action: str, payload: Any = None, **options: Any
+    app: App,
+    gw_store: Store,
+    sid: str,
+    rid: int,
+    action: str,
+    payload: Any = None,
+    *,
+    deadline_in: float = 30.0,
+    **options: Any,
 ) -> Any:
     """As a gateway does it: record, then enqueue."""
-    deadline = math.ceil((time.time() + 30) * 1000)
+    deadline = math.ceil((time.time() + deadline_in) * 1000)
     assert await gw_store.outbox.accept(sid, rid, deadline, 1) == "new"
     headers = Origin(sid, rid, "ada", deadline).headers()
     return await app.enqueue(action, payload, task_id=f"{sid}.{rid}", headers=headers, retention=300, **options)
@@ -145,6 +154,30 @@ async def test_an_error_response_only_when_no_retry_is_left_and_notifies_are_not
     assert attempts == [1, 2, 3]
     assert [one.type for one in log if one.kind is Kind.NOTIFY] == ["one", "two"]
     assert sorted((one.rid, one.code) for one in log if one.kind is Kind.RESPONSE) == [(1, 0), (2, 500), (3, 500)]
+
+
+async def test_a_request_that_fails_after_its_deadline_is_archived_and_one_that_fails_before_it_is_retried(
+    app: App, gw_store: Store
+) -> None:
+    """Its client was told that it is too late: no further attempt can change that."""
+
+    @app.action(queue="r", max_retry=5, retry_delay=1000)
+    async def fails(deadline: float) -> None:
+        while time.time() < deadline:
+            await asyncio.sleep(0.01)
+        raise RuntimeError("boom")
+
+    sid = await _session(gw_store)
+    late = await _request(app, gw_store, sid, 1, "fails", {"deadline": time.time() + 0.5}, deadline_in=0.4)
+    early = await _request(app, gw_store, sid, 2, "fails", {"deadline": 0.0}, deadline_in=600)
+    async with app.worker("r"):
+        await _until(gw_store, sid, 1)
+        for handle, state in ((late, "archived"), (early, "retry")):
+
+            async def has_ended(handle: Any = handle, state: str = state) -> bool:
+                return (await app.inspector().task("r", handle.id)).state == state
+
+            await until(has_ended)
 
 
 async def test_a_response_that_exists_already_stays_and_the_task_just_ends(app: App, gw_store: Store) -> None:

@@ -14,9 +14,10 @@ import pytest
 
 from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import PATIENCE, forever, until
 from veredus import App, Context, current
 from veredus.model.job import Job
+from veredus.worker import attempt
 
 pytestmark = VALKEY_ONLY
 
@@ -120,6 +121,26 @@ async def test_on_error_is_told_before_the_state_is_written(app: App, look: Look
         handle = await fail.enqueue()
         await look.ends(handle.id, "retry")
     assert told == [("boom", handle.id, "active")]
+
+
+async def test_an_on_error_that_hangs_is_given_up(
+    app: App, look: Look, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "HOOK_TIMEOUT", attempt.HOOK_TIMEOUT / 100)
+
+    @app.task
+    async def fail() -> None:
+        raise ValueError("boom")
+
+    async def hang(error: BaseException, job: Job) -> None:
+        await forever()
+
+    async with app.worker(**FAST, on_error=hang):
+        handle = await fail.enqueue()
+        message = await look.ends(handle.id, "retry")
+    assert message is not None
+    assert message.error_msg == "boom"
+    assert "on_error raised TimeoutError" in caplog.text
 
 
 async def test_an_attempt_knows_itself(app: App, look: Look) -> None:

@@ -140,6 +140,7 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(app: App,
         owners = [fields.pop(b"held").rpartition(b":")[0] for fields in (there, after)]
         assert (after, owners[1]) == (there, owners[0])
         assert await look.counters() == (0, 0)
+    assert [event for event in events if isinstance(event, LeaseWasLost)] == [LeaseWasLost("default", handle.id)]
 
 
 async def test_a_late_result_of_a_lost_task_is_void_and_told(

@@ -12,7 +12,8 @@ import pytest
 from tests.support.keyspace import check_invariant
 from tests.support.proxy import proxy_before
 from tests.support.queue import Queue
-from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.servers import PRODUCTS, VALKEY_ONLY, RealServer
+from tests.support.waiting import until
 from veredus import App
 from veredus.errors import CommandRefused, ConnectionLost, TaskIdConflict
 from veredus.store import intake
@@ -111,6 +112,31 @@ async def test_an_id_of_the_users_own_that_existed_before_is_reported_after_a_lo
         assert await store.intake.add("q", Entry("mine", b"new")) == ID_EXISTS
         await store.close()
     assert (await Queue(store.redis, redis_client).fields("mine"))["msg"] == "old"
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+async def test_a_real_conflict_is_reported_although_the_server_was_not_ready_at_first(
+    new_server: Callable[..., RealServer], product: str
+) -> None:
+    """Whoever is not ready has run nothing: what is there now is not by an earlier try, even if it looks the same."""
+    server = new_server(product=product)
+    store = Store(connect(server.url), patience=30)
+    for one in (Entry("mine", b"same"), Entry("other", b"same", own_id=True)):
+        await store.intake.add("q", one)
+    with server.client() as client:
+
+        def calls() -> int:
+            stats: dict[str, Any] = client.info("commandstats")
+            return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+        client.config_set("min-replicas-to-write", 1)  # from now on: NOREPLICAS
+        before = calls()
+        entries = [Entry("mine", b"same"), Entry("other", b"same", own_id=True), Entry("new", b"new")]
+        adding = asyncio.ensure_future(store.intake.add_many("q", entries))
+        await until(lambda: calls() > before, what="a try that is refused")
+        client.config_set("min-replicas-to-write", 0)
+        assert await adding == [ID_EXISTS, ID_EXISTS, CREATED]
+    await store.close()
 
 
 @VALKEY_ONLY

@@ -1,68 +1,43 @@
-"""A lease as the worker knows it: until when a task is ours, shared by the heartbeater's thread and the event loop."""
+"""A lease as the worker knows it: until when a task is ours, how long it may be kept, and whether it was lost."""
 
 from __future__ import annotations
 
-import threading
-
 
 class Lease:
-    """Valid until its deadline. Times are monotonic seconds and come in as arguments."""
+    """What may still be done with a task, by the monotonic clock. Times come in as arguments.
 
-    __slots__ = ("_event", "_expires_at", "_lock", "_notified")
+    A lease that ran out may not be lost: if nobody has claimed the task, the next heartbeat renews it. It is lost when
+    Redis says that somebody else has the task, and stays so. Only the heartbeater's thread changes a lease, the event
+    loop reads it; each change is one assignment, so there is no lock.
+    """
 
-    def __init__(self, expires_at: float) -> None:
-        self._lock = threading.Lock()
-        self._expires_at = expires_at
-        self._notified = False
-        self._event: threading.Event | None = None  # made when somebody asks for it: most leases end unexpired
+    __slots__ = ("_ends_at", "_latest", "lost")
+
+    def __init__(self, ends_at: float, latest: float) -> None:
+        self._ends_at = ends_at
+        self._latest = latest
+        self.lost = False
+        """Whether somebody else has the task: nothing may be written for it here."""
 
     def is_valid(self, now: float) -> bool:
-        with self._lock:
-            return now <= self._expires_at and not self._notified
+        """Whether nobody else can have the task: only then may its handler begin."""
+        return now < self._ends_at and not self.lost
 
-    def reset(self, expires_at: float, now: float) -> bool:
-        """Move the deadline; refused, with False, once the lease has expired."""
-        with self._lock:
-            if now > self._expires_at or self._notified:
-                return False
-            self._expires_at = expires_at
-            return True
+    def is_overrun(self, now: float) -> bool:
+        """Whether a handler that still runs has had all its time: the deadline and its grace have passed."""
+        return now >= self._latest
 
-    def revive(self, expires_at: float) -> bool:
-        """Redis says that an expired lease is still ours, because nobody claimed it: go on. Refused once notified."""
-        with self._lock:
-            if self._notified:
-                return False
-            self._expires_at = expires_at
-            return True
+    def renewal(self, now: float, length: float, *, running: bool) -> float:
+        """For how many seconds from now to renew it; 0 if it is to run out. While the handler runs, never past the
+        deadline and its grace; after that, for as long as it takes to settle the task."""
+        if self.lost:
+            return 0.0
+        return max(0.0, min(length, self._latest - now)) if running else length
 
-    def lose(self, now: float) -> bool:
-        """Redis says that somebody else has the task: the lease ends now, whatever time was left."""
-        with self._lock:
-            self._expires_at = min(self._expires_at, now - 1e-9)
-        return self.notify_expiration(now)
+    def renew(self, ends_at: float) -> None:
+        """Redis has prolonged it."""
+        self._ends_at = ends_at
 
-    def notify_expiration(self, now: float) -> bool:
-        """Tell whoever waits that the lease has expired. True the one time it does; False while it is still valid."""
-        with self._lock:
-            if now <= self._expires_at or self._notified:
-                return False
-            self._notified = True
-            if self._event is not None:
-                self._event.set()
-            return True
-
-    @property
-    def done(self) -> threading.Event:
-        """Set once the expiration was notified."""
-        with self._lock:
-            if self._event is None:
-                self._event = threading.Event()
-                if self._notified:
-                    self._event.set()
-            return self._event
-
-    @property
-    def deadline(self) -> float:
-        with self._lock:
-            return self._expires_at
+    def lose(self) -> None:
+        """Redis says that somebody else has the task."""
+        self.lost = True

@@ -98,10 +98,11 @@ class InlineWorker(Worker):
         for queue in by_priority(self.queues):
             if self._hands.free <= 0:
                 break
+            leased_until = self._clock.monotonic() + self.config.lease
             batch = await self._work.dequeue(queue, self._hands.free)
             for task_id, reason in batch.dropped:
                 self.bus.emit(ItemDropped(queue, task_id, reason))
-            self._workshop.start(queue, batch, self.config.lease)
+            self._workshop.start(queue, batch, leased_until)
             started += len(batch.rows)
             self._limited.pop(queue, None)
             if batch.wait is not None:

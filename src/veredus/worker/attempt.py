@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from veredus.clock import Clock
-from veredus.errors import PayloadError, StoreError, TaskTimeout
+from veredus.errors import LeaseLost, PayloadError, StoreError, TaskTimeout
 from veredus.events import Bus, ItemDropped, TaskEnded, TaskStarted
 from veredus.model.job import Job
 from veredus.model.lease import Lease
@@ -81,11 +81,12 @@ class Workshop:
         self._carrier: Carrier[Attempt] = Carrier(self._run)
         self.started = 0
 
-    def start(self, queue: str, batch: Batch, lease_seconds: float) -> None:
-        """Begin an attempt of every task that was just dequeued; of those to be cancelled only to end it."""
+    def start(self, queue: str, batch: Batch, leased_until: float) -> None:
+        """Begin an attempt of every task that was just dequeued; of those to be cancelled only to end it. Their leases
+        end no earlier than this instant of the monotonic clock."""
         now, monotonic, cancels = self._clock.time(), self._clock.monotonic(), batch.cancels
         for task_id, data in batch.rows:
-            attempt = self._attempt(queue, batch.owner, task_id, data, lease_seconds, now, monotonic)
+            attempt = self._attempt(queue, batch.owner, task_id, data, leased_until, now, monotonic)
             if attempt is not None:
                 if task_id in cancels:
                     attempt.cancel(cancels[task_id])
@@ -93,7 +94,7 @@ class Workshop:
                 self._carrier.carry(attempt)
 
     def _attempt(
-        self, queue: str, owner: str, task_id: str, data: bytes, lease_seconds: float, now: float, monotonic: float
+        self, queue: str, owner: str, task_id: str, data: bytes, leased_until: float, now: float, monotonic: float
     ) -> Attempt | None:
         self.started += 1
         try:
@@ -103,6 +104,7 @@ class Workshop:
             return None
         message.id, message.queue = task_id, queue
         deadline = deadline_of(message, now)
+        ends_at = monotonic + (deadline - now)
         task = self._mux.find(message.type)
         return Attempt(
             queue,
@@ -110,10 +112,10 @@ class Workshop:
             owner,
             data,
             message,
-            Lease(monotonic + lease_seconds),
+            Lease(leased_until, ends_at + self._config.deadline_grace),
             started_at=now,
             deadline=deadline,
-            ends_at=monotonic + (deadline - now),
+            ends_at=ends_at,
             where="loop" if task is None else task.run_in,
             reports=self._reports,
         )
@@ -142,6 +144,8 @@ class Workshop:
                 self._settler.settle(attempt.queue, settlement, attempt)
             else:
                 self._hands.forget(attempt)
+                if outcome.end is End.LEASE_LOST:
+                    self._settler.void(attempt.queue, attempt.task_id)
         except Exception:
             # Nothing of the user's is called above without a guard: this is a defect of ours. The lease runs out and
             # the recoverer decides.
@@ -159,6 +163,11 @@ class Workshop:
             attempt.running = False
             return Outcome(attempt.forced, error=asyncio.CancelledError(), then=attempt.then)
         now = self._clock.monotonic()
+        if not attempt.lease.is_valid(now):
+            # Somebody else may have it by now. It goes back if it is still ours, and no attempt is counted.
+            attempt.running = False
+            end = End.LEASE_LOST if attempt.lease.lost else End.ABORTED
+            return Outcome(end, error=LeaseLost("the lease had ended before the attempt began"))
         if attempt.ends_at <= now:
             attempt.running = False
             return Outcome(End.TIMED_OUT, error=TaskTimeout("the deadline had passed before the attempt began"))
@@ -177,6 +186,8 @@ class Workshop:
             outcome = Outcome(End.FAILED, error=exc)
         attempt.running = False
         self._alarms.dismiss(attempt, slot)
+        if attempt.lease.lost:
+            attempt.forced = End.LEASE_LOST
         if attempt.forced is not None:
             if attempt.task is not None:
                 while attempt.task.uncancel() > 0:

@@ -79,5 +79,9 @@ class Settler:
         for position in lost:
             task_id = items[position][0].task_id
             if first_try:  # after a lost reply, "no longer ours" most likely means that our own first try got through
-                logger.warning("task %s of queue %s was no longer ours: its outcome here is void", task_id, queue)
-                self._bus.emit(LeaseWasLost(queue, task_id))
+                self.void(queue, task_id)
+
+    def void(self, queue: str, task_id: str) -> None:
+        """Tell that an attempt ended for nothing: somebody else has its task."""
+        logger.warning("task %s of queue %s was no longer ours: its outcome here is void", task_id, queue)
+        self._bus.emit(LeaseWasLost(queue, task_id))

@@ -139,7 +139,9 @@ class Heartbeater:
         attempts: dict[tuple[str, str, str], tuple[Attempt, float]] = {}
         hung = self._loop_is_hung(held, now)
         for attempt in held:
-            seconds = self._may_keep(attempt, now)
+            seconds = attempt.lease.renewal(now, self._config.lease, running=attempt.running)
+            if attempt.running and attempt.lease.is_overrun(now):
+                self._note_overrun(attempt)
             if seconds <= 0 or (hung and attempt.where == "loop"):
                 continue
             holding = Holding(attempt.task_id, attempt.owner, round(seconds * 1000))
@@ -160,19 +162,9 @@ class Heartbeater:
                 attempt, until = attempts[(queue, holding.task_id, holding.owner)]
                 if (holding.task_id, holding.owner) in gone:
                     self._lose(attempt)
-                elif not attempt.lease.reset(until, time.monotonic()):
-                    attempt.lease.revive(until)
+                else:
+                    attempt.lease.renew(until)
         return failure
-
-    def _may_keep(self, attempt: Attempt, now: float) -> float:
-        """For how many seconds from now the lease may be prolonged; never past the deadline and its grace."""
-        if not attempt.running:
-            return self._config.lease
-        last = attempt.ends_at + self._config.deadline_grace
-        if now >= last:
-            self._note_overrun(attempt)
-            return 0.0
-        return min(self._config.lease, last - now)
 
     def _note_overrun(self, attempt: Attempt) -> None:
         key = (attempt.task_id, attempt.owner)
@@ -192,15 +184,12 @@ class Heartbeater:
         """A handler that blocks the loop past its own deadline holds up all others: let other workers have them."""
         if now - self._loop_seen <= self._config.deadline_grace + self._config.beat:
             return False
-        return any(
-            attempt.running and attempt.where == "loop" and now >= attempt.ends_at + self._config.deadline_grace
-            for attempt in held
-        )
+        return any(attempt.running and attempt.where == "loop" and attempt.lease.is_overrun(now) for attempt in held)
 
     def _lose(self, attempt: Attempt) -> None:
         if not attempt.running:
             return  # it was settled while we asked
-        attempt.lease.lose(time.monotonic())
+        attempt.lease.lose()
         self._tell(attempt.force, End.LEASE_LOST)
 
     def _tell(self, what: Callable[[Any], None], value: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from veredus.errors import ConnectionLost, NotReady, StoreError
@@ -166,10 +167,15 @@ class Processor(Role):
         and Redis would wait for them.
         """
         rooms = [self._rooms[queue] for queue, _ in asked]
+        # From before the question on: Redis writes the leases later, so they end no earlier there.
+        leased_until = time.monotonic() + self._lease
         answers = await self._work.dequeue_each(asked)
-        return sum(map(self._answered, [queue for queue, _ in asked], answers, rooms))
+        return sum(
+            self._answered(queue, answer, room, leased_until)
+            for (queue, _), answer, room in zip(asked, answers, rooms, strict=True)
+        )
 
-    def _answered(self, queue: str, answer: Batch | StoreError, rooms: int) -> int:
+    def _answered(self, queue: str, answer: Batch | StoreError, rooms: int, leased_until: float) -> int:
         if isinstance(answer, ConnectionLost | NotReady):
             # Of a cluster, one server may be gone: those who serve the other queues must not wait for it.
             self.complaints.outage(answer, ("dequeue", queue))
@@ -182,18 +188,18 @@ class Processor(Role):
             return 0
         self._missing.pop(queue, None)
         self.complaints.recovered(("dequeue", queue))
-        self._begin(queue, answer)
+        self._begin(queue, answer, leased_until)
         if answer.wait is not None and self._rooms[queue] == rooms:  # else there was room meanwhile: ask again
             self._look_again_in(queue, answer.wait)
         return len(answer.rows)
 
-    def _begin(self, queue: str, batch: Batch) -> None:
+    def _begin(self, queue: str, batch: Batch, leased_until: float) -> None:
         for task_id, reason in batch.dropped:
             self.complaints.say(
                 (queue, task_id), f"task {task_id} of queue {queue} cannot be run and was removed: {reason}"
             )
             self._bus.emit(ItemDropped(queue, task_id, reason))
-        self._workshop.start(queue, batch, self._lease)
+        self._workshop.start(queue, batch, leased_until)
         if batch.left == 0:
             self._ready.pop(queue, None)
             self._empty[queue].set()
