@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from tests.browser import shop
 from tests.support.servers import NoBinary, RealServer
@@ -99,7 +100,7 @@ class Shop(Place):
         )
         self.fill()
         place = _find(r"127\.0\.0\.1:\d+", gateway)
-        self._connection = connect(f"ws://{place}/", subprotocols=["veredus.gw.1.json"])
+        self._connection = connect(f"ws://{place}/", subprotocols=[Subprotocol("veredus.gw.1.json")])
         self._socket = self._connection.__enter__()
         self._socket.send(json.dumps({"t": "hello", "version": 1, "token": ""}) + "\n")
         assert "welcome" in str(self._socket.recv(timeout=10))

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.support.servers import RealServer
+from tests.support.servers import RealServer, raw
 from veredus import App
 from veredus.cli.main import main
 from veredus.inspector.inspector import Inspector
@@ -77,9 +77,9 @@ class Command:
 
         return asyncio.run(run())
 
-    def everything(self) -> dict[bytes, bytes]:
+    def everything(self) -> dict[bytes, bytes | None]:
         """Every key with its content."""
-        return {key: self.redis.dump(key) for key in sorted(self.redis.keys("*"))}
+        return {key: self.redis.dump(key) for key in sorted(raw(name) for name in self.redis.keys("*"))}
 
     def states(self, queue: str = "mail") -> dict[str, int]:
         """How many tasks are in which state, without those that have none."""

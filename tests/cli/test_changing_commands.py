@@ -10,12 +10,13 @@ import pytest
 
 from tests.cli.conftest import Shop
 from tests.cli.support import Command, Terminal, fill
+from tests.support.servers import raw
 from veredus import App
 from veredus.wire.messages import decode_task
 
 
 def _stored(veredus: Command, task_id: str, queue: str = "default") -> Any:
-    return decode_task(veredus.redis.hget(f"asynq:{{{queue}}}:t:{task_id}", "msg"))
+    return decode_task(raw(veredus.redis.hget(f"asynq:{{{queue}}}:t:{task_id}", "msg")))
 
 
 def _tasks(url: str, number: int, **options: Any) -> None:
@@ -42,7 +43,7 @@ def test_enqueue_with_every_flag(veredus: Command) -> None:
     task = veredus.look(lambda inspector: inspector.task("mail", "mine"))
     assert task.next_process_at == datetime(2039, 12, 31, 23, 59, 59, 250_000, tzinfo=UTC)
     (lock,) = veredus.redis.keys("asynq:{mail}:unique:email:send:*")
-    assert message.unique_key == lock.decode()
+    assert message.unique_key == raw(lock).decode()
     assert veredus.redis.ttl(lock) >= 5390
     again = veredus("task", "enqueue", *line.replace("mine", "other").split(), "-l", '{"user_id": 42}')
     assert "not created: an equal one is there already" in again.out
@@ -64,7 +65,7 @@ def test_enqueue_later_grouped_and_plain(veredus: Command) -> None:
     assert (message.unique_key, message.group_key, dict(message.headers or {})) == ("", "", {})
     began = time.time()
     assert veredus.do("task enqueue -t a -l x --id soon --expires 20m").code == 0
-    expires = int(veredus.redis.hget("asynq:{default}:t:soon", "expires_at")) / 1000
+    expires = int(raw(veredus.redis.hget("asynq:{default}:t:soon", "expires_at"))) / 1000
     assert expires == pytest.approx(began + 1200, abs=5)
     veredus.do("task enqueue -t a -l x --id later").refused(1, "'later' exists already in queue 'default'")
 
@@ -154,7 +155,7 @@ def test_all_with_filters(veredus: Command) -> None:
     done = veredus.do("task run -q mail -s scheduled --all -y --type odd")
     assert (done.code, done.out, done.err) == (0, "run: 10 of 20 scheduled tasks\n", "")
     assert {
-        _stored(veredus, one.decode(), "mail").type for one in veredus.redis.lrange("asynq:{mail}:pending", 0, -1)
+        _stored(veredus, raw(one).decode(), "mail").type for one in veredus.redis.lrange("asynq:{mail}:pending", 0, -1)
     } == {"odd"}
     assert veredus("task", "archive", "-q", "mail", "-s", "pending", "--all", "-y", "--payload", '"n":1').out == (
         "archive: 6 of 10 pending tasks\n"  # 1, 11, 13, 15, 17, 19

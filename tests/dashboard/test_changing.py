@@ -10,10 +10,15 @@ import pytest
 
 from tests.dashboard.conftest import Api
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App
 from veredus.dashboard.looks import ACTIONS
 from veredus.inspector.inspector import Inspector
 from veredus.store.tasks import Tasks
+
+
+async def is_in(inspector: Inspector, task_id: str, state: str) -> bool:
+    return (await inspector.task("mail", task_id)).state == state
 
 
 async def _in_state(app: App, inspector: Inspector, state: str) -> str:
@@ -26,16 +31,12 @@ async def _in_state(app: App, inspector: Inspector, state: str) -> str:
 
     if state in ("retry", "completed"):
         handle = await works.enqueue(state == "retry")
-        async with app.worker("mail", concurrency=1), asyncio.timeout(10):
-            while (await inspector.task("mail", handle.id)).state != state:
-                await asyncio.sleep(0.01)
+        async with app.worker("mail", concurrency=1):
+            await until(lambda: is_in(inspector, handle.id, state), what=state)
         return handle.id
-    options: dict[str, Any] = {
-        "scheduled": {"delay": 600},
-        "archived": {"delay": 600},
-        "aggregating": {"group": "g"},
-    }.get(state, {})
-    handle = await app.enqueue("works", {"fail": False}, queue="mail", **options)
+    delayed, grouped = {"delay": 600}, {"group": "g"}
+    options: dict[str, dict[str, Any]] = {"scheduled": delayed, "archived": delayed, "aggregating": grouped}
+    handle = await app.enqueue("works", {"fail": False}, queue="mail", **options.get(state, {}))
     if state == "archived":
         await inspector.archive("mail", handle.id)
     return handle.id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -24,7 +26,7 @@ async def _everything(url: str) -> None:
             known = {"queue": "mail", "id": handle.id, "state": "scheduled"}
             for name, reading in READINGS.items():
                 if name not in ("schedule", "session", "job"):
-                    given = {field: known[field] for field in reading.parameters if field in known}
+                    given: dict[str, Any] = {field: known[field] for field in reading.parameters if field in known}
                     assert await api.get(name, **given)
             assert [queue["queue"] for queue in (await api.get("overview"))["queues"]] == ["mail", "other"]
             await api.post("tasks/move", queue="mail", ids=[handle.id], target="elsewhere")

@@ -9,6 +9,7 @@ from typing import Any
 
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 from veredus import App
 from veredus.gateway.server import Gateway
@@ -34,7 +35,7 @@ class JsonClient:
     async def connect(cls, gateway: Gateway | str, **options: Any) -> JsonClient:
         url = gateway if isinstance(gateway, str) else f"ws://{gateway.ws_address}/"
         socket = await websockets.asyncio.client.connect(
-            url, subprotocols=["veredus.gw.1.json"], compression=None, ping_interval=None, **options
+            url, subprotocols=[Subprotocol("veredus.gw.1.json")], compression=None, ping_interval=None, **options
         )
         return cls(socket)
 

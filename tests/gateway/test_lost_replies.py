@@ -132,7 +132,9 @@ async def test_a_recorded_request_that_is_never_enqueued_is_answered_by_its_dead
     valkey_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And then it is too late to run it, although the store could take it by now."""
-    monkeypatch.setattr(routing.random, "uniform", lambda low, high: high)  # the next try comes a second later
+    monkeypatch.setattr(
+        "veredus.gateway.routing.random.uniform", lambda low, high: high
+    )  # the next try comes a second later
     async with scene(valkey_server) as at:
         at.gw._store.intake._patience = 0.0
         at.lose(ENQUEUE.sha, requests=LOSE_ALL)

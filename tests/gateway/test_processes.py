@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.exceptions import WebSocketException
@@ -17,10 +18,18 @@ from websockets.exceptions import WebSocketException
 from tests.gateway.fleet import ROOT, Site
 from tests.gateway.support import JsonClient
 from tests.support.servers import RealServer
+from tests.support.waiting import PATIENCE
 from veredus import App, ConfigError
-from veredus.peer import Connected, connect
+from veredus.peer import Connected, Message, Peer, connect
 
 NewServer = Callable[..., RealServer]
+
+
+async def data(peer: Peer) -> Any:
+    """Of the next message."""
+    item = await peer.receive(PATIENCE)
+    assert isinstance(item, Message)
+    return item.data
 
 
 def _cli(server: RealServer, *arguments: str) -> str:
@@ -36,13 +45,13 @@ async def test_a_killed_gateway_loses_nothing(valkey_server: RealServer, tmp_pat
         async with App(valkey_server.url) as app, connect(site.urls(scheme), token="ada", backoff_base=0.05) as peer:
             for number in range(3):
                 assert (await app.push(number, session=peer.session)).ok
-            assert [(await peer.receive(5)).data for _ in range(3)] == [0, 1, 2]
+            assert [await data(peer) for _ in range(3)] == [0, 1, 2]
             for one in site.gateways:
                 one.kill()
                 one.start()
                 for number in range(3, 6):
                     assert (await app.push(number, session=peer.session)).ok
-                assert [(await peer.receive(15)).data for _ in range(3)] == [3, 4, 5], site.logs()
+                assert [await data(peer) for _ in range(3)] == [3, 4, 5], site.logs()
             assert peer.stats()["resets"] == 0
 
 
@@ -93,12 +102,11 @@ async def test_a_killed_worker_s_request_is_answered_once(valkey_server: RealSer
         await site.ready()
         async with connect(site.urls("ws"), token="ada") as peer:
             pending = peer.submit("work", {"n": 1, "ms": 1500})
-            progress = await peer.receive(10)
-            assert progress.data == {"own": 1, "n": 1}
+            assert await data(peer) == {"own": 1, "n": 1}
             worker.kill()
             worker.start()
             assert await pending == {"n": 1}
-            rest = [(await peer.receive(5)).data for _ in range(4)]
+            rest = [await data(peer) for _ in range(4)]
             assert rest == [{"own": 2, "n": 1}, {"own": "before", "n": 1}, {"n": 1}, {"own": "after", "n": 1}]
 
 

@@ -232,7 +232,7 @@ async def test_s5_refused_requests_do_not_desynchronise_the_client(app: App) -> 
 
 @pytest.mark.parametrize("kind", ["request", "join", "cancel", "auth"])
 async def test_a_flood_of_frames_ends_the_connection_and_nobody_else_s(app: App, kind: str) -> None:
-    frames = {
+    frames: dict[str, dict[str, Any]] = {
         "request": {"t": "request", "rid": 1, "action": "nothing"},
         "join": {"t": "join", "group": "g"},
         "cancel": {"t": "cancel", "rid": 1},
@@ -325,7 +325,7 @@ async def test_serial_requests_of_one_session_run_one_after_the_other(app: App) 
         client = await JsonClient.open(gw, "ada")
         for rid in range(1, 7):
             await client.request(rid, "step", {"n": rid})
-        answers = []
+        answers: list[int] = []
         while len(answers) < 6:
             answers.append((await client.frame("msg"))["body"])
         assert answers == [1, 2, 3, 4, 5, 6]

@@ -180,7 +180,7 @@ def test_o11_an_ack_costs_what_it_acknowledges(queue: OrderedMessageQueue) -> No
 
     class Counted(OrderedMessage):
         @property
-        def server_seq(self) -> int:  # type: ignore[override]
+        def server_seq(self) -> int:
             nonlocal looked_at
             looked_at += 1
             return self._seq

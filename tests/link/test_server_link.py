@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.link.support import EPOCH, PROTOBUF, drain, entries, entry, open_server, sent, seqs
 from veredus.errors import ConfigError
-from veredus.link.session import Acked, Ended, LinkConfig, ServerLink, SlowConsumer, Wanted
+from veredus.link.session import Acked, Ended, LinkConfig, ServerEvent, ServerLink, SlowConsumer, Wanted
 from veredus.model.delivery import Cursor
 from veredus.model.frames import (
     Accept,
@@ -37,8 +39,9 @@ def new_link(config: LinkConfig | None = None) -> ServerLink:
     return ServerLink("protobuf", config or LinkConfig(), 0.0)
 
 
-def ended(code: CloseCode, events: list[object]) -> bool:
-    return isinstance(events[-1], Ended) and events[-1].code == code
+def ended(code: CloseCode, events: Sequence[ServerEvent]) -> bool:
+    last = events[-1]
+    return isinstance(last, Ended) and last.code == code
 
 
 # ---- states
@@ -112,7 +115,7 @@ def test_a_session_that_cannot_be_opened_in_time_ends_resumable() -> None:
 
 def test_requests_and_the_like_are_passed_on_as_they_are() -> None:
     link = open_server()
-    frames = [Request(1, "a", b"1"), Cancel(1), Join("g"), Leave("g"), Auth("t")]
+    frames: list[Frame] = [Request(1, "a", b"1"), Cancel(1), Join("g"), Leave("g"), Auth("t")]
     assert link.receive(sent(*frames), 1.0) == frames
 
 
@@ -139,14 +142,15 @@ def test_garbage_and_oversized_frames_have_their_codes() -> None:
 
 def test_a_client_that_asks_and_does_not_read_the_answers_cannot_fill_the_memory() -> None:
     link = open_server()
-    rid, events = 0, []
+    rid = 0
+    events: list[Ended] = []
     while not events:
         requests = [Request(rid + i, "a") for i in range(1, 501)]
         events = [event for event in link.receive(sent(*requests), 1.0) if isinstance(event, Ended)]
         for request in requests:
             link.reject(request.rid, 429, 1.0)
         rid += 500
-    assert ended(CloseCode.RATE_LIMITED, events)  # type: ignore[arg-type]
+    assert ended(CloseCode.RATE_LIMITED, events)
     assert rid <= 6000
 
 
@@ -255,7 +259,7 @@ def test_a_log_that_is_not_the_one_we_followed_ends_the_connection_as_insufficie
     drain(link)
     assert ended(
         CloseCode.INSUFFICIENT_STATE,
-        link.offer_read(epoch, floor, policy_floor, top, [entry(first, ts=ts)], 2.0),  # type: ignore[arg-type]
+        link.offer_read(epoch, floor, policy_floor, top, [entry(first, ts=ts)], 2.0),
     )
 
 
@@ -263,7 +267,7 @@ def test_an_old_number_on_a_new_entry_is_from_another_log() -> None:
     link = open_server()
     link.offer_entries(entries(1, 3), 1.0)
     assert link.offer_entries([entry(2)], 1.0) == []
-    assert ended(CloseCode.INSUFFICIENT_STATE, link.offer_entries([entry(3, ts=5000)], 1.0))  # type: ignore[arg-type]
+    assert ended(CloseCode.INSUFFICIENT_STATE, link.offer_entries([entry(3, ts=5000)], 1.0))
 
 
 def test_in_doubt_hints_wait_until_a_read_has_shown_the_last_one_again() -> None:
@@ -282,7 +286,7 @@ def test_in_doubt_hints_wait_until_a_read_has_shown_the_last_one_again() -> None
     assert link.wanted() is None
     link.doubt()
     read = link.offer_read(EPOCH, 0, 0, 5, [entry(4, ts=9000), entry(5, ts=9001)], 1.0)
-    assert ended(CloseCode.INSUFFICIENT_STATE, read)  # type: ignore[arg-type]
+    assert ended(CloseCode.INSUFFICIENT_STATE, read)
 
 
 def test_a_read_that_was_overtaken_by_a_hint_does_not_hide_it_and_one_that_was_not_is_believed() -> None:
@@ -450,7 +454,7 @@ def test_o5_what_is_never_acknowledged_ends_resumable_and_nothing_is_forgotten_s
     link.offer_entries(entries(1, 2), 0.0)
     drain(link)
     repeated: list[int] = []
-    events: list[object] = []
+    events: list[ServerEvent] = []
     now = 0.0
     while not events or not isinstance(events[-1], Ended):
         now += 1.0
@@ -466,7 +470,7 @@ def test_o5_what_is_never_acknowledged_ends_resumable_and_nothing_is_forgotten_s
 def test_a_client_that_makes_no_progress_is_reported_then_closed_one_that_does_is_not() -> None:
     link = open_server()
     link.offer_entries(entries(1, 3), 0.0)
-    seen: list[object] = []
+    seen: list[ServerEvent] = []
     for second in range(1, 61):
         if second % 5 == 0:
             link.receive(sent(Pong(0)), float(second))

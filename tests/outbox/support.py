@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from tests.support.keyspace import Key, snapshot
@@ -13,7 +12,7 @@ from veredus.store.outbox import Append, Responded
 from veredus.store.sessions import Attached, Created
 from veredus.store.store import Store
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import Entry, Hint, Kick, unpack_hints
+from veredus.wire.entries import Entry, Hint, Kick, Probe, unpack_hints
 from veredus.wire.frames import decode_tail, encode_tail
 
 BEFORE, AFTER = SyncHint.BEFORE_RESPONSE, SyncHint.AFTER_RESPONSE
@@ -119,8 +118,8 @@ class Ears:
     async def __aexit__(self, *exc: object) -> None:
         await self._pubsub.aclose()
 
-    async def messages(self, count: int) -> list[Sequence[Hint | Kick | Any]]:
-        heard = []
+    async def messages(self, count: int) -> list[list[Hint | Kick | Probe]]:
+        heard: list[list[Hint | Kick | Probe]] = []
         while len(heard) < count:
             message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=5)
             assert message is not None, f"only {len(heard)} of {count} messages came"

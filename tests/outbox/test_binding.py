@@ -12,6 +12,7 @@ from tests.support.servers import VALKEY_ONLY
 from veredus.model.delivery import NO_CURSOR, Quota, Status
 from veredus.model.frames import Kind
 from veredus.wire import session_keys as keys
+from veredus.wire.entries import Hint
 from veredus.wire.frames import decode_tail
 
 
@@ -242,9 +243,11 @@ async def test_one_message_tells_the_whole_run(log: Log) -> None:
     async with Ears(log.client, "n1") as ears:
         await log.respond(sid, 1)
         ((hint,),) = await ears.messages(1)
+        assert isinstance(hint, Hint)
         assert [text_of(entry.tail) for entry in hint.entries] == ["b", "response"]
         await log.bind(sid, 1, BEFORE, "late")
         ((hint,),) = await ears.messages(1)
+        assert isinstance(hint, Hint)
         assert (hint.first, hint.count) == (3, 1)
         assert await ears.silent()
 

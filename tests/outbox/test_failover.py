@@ -73,7 +73,7 @@ async def test_hints_arrive_again_after_a_failover(how: str) -> None:
             await asyncio.to_thread(sentinels.wait_for_master_other_than, old)
             await until(lambda: heard.doubts >= 1 and hints.healthy, what="it listens to the new master")
             await until(lambda: _pushed(log, sid), what="the new master takes pushes")
-            await heard.until(lambda: any(row.sid == sid for row in heard.rows))
+            await until(lambda: any(row.sid == sid for row in heard.rows))
         await log.store.close()
     finally:
         sentinels.close()

@@ -13,7 +13,7 @@ from tests.integration.support import FAST
 from tests.outbox.support import Log
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
-from veredus import App, ConfigError, SkipRetry, current
+from veredus import App, ConfigError, SkipRetry, Task, current
 from veredus.client.following import Herald
 from veredus.client.notifier import Notifier
 from veredus.wire import keys
@@ -72,7 +72,7 @@ async def test_each_way_to_end_is_told(app: App, log: Log) -> None:
     async def large() -> str:
         return "x" * 100_000
 
-    calls = {"fails": fails, "vanishes": vanishes, "large": large, "cancelled": fails}
+    calls: dict[str, Task[[], Any, Any]] = {"fails": fails, "vanishes": vanishes, "large": large, "cancelled": fails}
     sids, handles = {}, {}
     for name, task in calls.items():
         sids[name] = (await log.create(name)).sid
@@ -120,7 +120,7 @@ async def test_who_is_meant_must_be_said(app: App) -> None:
     handle = app.handle("t")
     for target in ({}, {"session": "p000-x", "user": "bob"}, {"session": "bob"}, {"user": ""}):
         with pytest.raises(ConfigError, match=r"target|session|user"):
-            await app.follow(handle, **target)  # type: ignore[arg-type]
+            await app.follow(handle, **target)
 
 
 async def _ended(log: Log, sid: str) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.outbox.support import Log, text_of
 from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.waiting import PATIENCE, until
 from veredus.store.hints import Hints
 from veredus.store.store import Store, connect
 from veredus.wire import session_keys as keys
@@ -23,21 +24,12 @@ class Heard:
     def __init__(self) -> None:
         self.rows: list[Hint | Kick] = []
         self.doubts = 0
-        self._news = asyncio.Event()
 
     def hints(self, rows: Sequence[Hint | Kick]) -> None:
         self.rows += rows
-        self._news.set()
 
     def doubt(self) -> None:
         self.doubts += 1
-        self._news.set()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                self._news.clear()
-                await self._news.wait()
 
 
 @asynccontextmanager
@@ -45,7 +37,7 @@ async def listening(store: Store, node: str = "n1", **settings: Any) -> AsyncIte
     heard = Heard()
     hints = Hints(store.redis, node, heard.hints, heard.doubt, **settings)
     task = asyncio.create_task(hints.run())
-    await asyncio.wait_for(hints.subscribed(), 10)
+    await asyncio.wait_for(hints.subscribed(), PATIENCE)
     yield hints, heard
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -56,7 +48,7 @@ async def test_what_is_appended_is_heard_with_its_entries(log: Log) -> None:
         sid = (await log.create()).sid
         await log.push(sid, "a", "b")
         await log.store.sessions.close(sid, "over")
-        await heard.until(lambda: len(heard.rows) == 2)
+        await until(lambda: len(heard.rows) == 2)
         hint = heard.rows[0]
         assert isinstance(hint, Hint)
         assert [text_of(entry.tail) for entry in hint.entries] == ["a", "b"]
@@ -71,10 +63,10 @@ async def test_after_a_break_it_listens_again_and_says_that_something_may_be_mis
     async with listening(log.store) as (hints, heard):
         sid = (await log.create()).sid
         await log.client.client_kill_filter(_type="pubsub")
-        await heard.until(lambda: heard.doubts == 1)
+        await until(lambda: heard.doubts == 1)
         assert hints.healthy
         await log.push(sid, "a")
-        await heard.until(lambda: len(heard.rows) == 1)
+        await until(lambda: len(heard.rows) == 1)
 
 
 @VALKEY_ONLY
@@ -84,17 +76,12 @@ async def test_a_deaf_connection_is_red_and_replaced(log: Log) -> None:
         sid = (await log.create()).sid
         receive, hints._receive = hints._receive, lambda channel, data: None  # type: ignore[method-assign]
         hints._connections[0].on_message = hints._receive
-        await asyncio.sleep(0.08)
-        async with asyncio.timeout(5):
-            while hints.healthy:
-                await asyncio.sleep(0.01)
+        await until(lambda: not hints.healthy, what="red")
         hints._receive = receive  # type: ignore[method-assign]
-        await heard.until(lambda: heard.doubts >= 1)
-        async with asyncio.timeout(5):
-            while not hints.healthy:
-                await asyncio.sleep(0.01)
+        await until(lambda: heard.doubts >= 1)
+        await until(lambda: hints.healthy, what="green")
         await log.push(sid, "a")
-        await heard.until(lambda: len(heard.rows) == 1)
+        await until(lambda: len(heard.rows) == 1)
 
 
 async def test_a_server_that_is_away_is_tried_until_it_is_back(new_server: Callable[..., RealServer]) -> None:
@@ -102,11 +89,9 @@ async def test_a_server_that_is_away_is_tried_until_it_is_back(new_server: Calla
     store = Store(connect(server.url))
     async with listening(store) as (hints, heard):
         server.kill()
-        async with asyncio.timeout(5):
-            while hints.healthy:
-                await asyncio.sleep(0.01)
+        await until(lambda: not hints.healthy, what="red")
         await asyncio.to_thread(server.start)
-        await heard.until(lambda: heard.doubts == 1)
+        await until(lambda: heard.doubts == 1)
         assert hints.healthy
     await store.close()
 
@@ -117,7 +102,7 @@ async def test_noise_on_the_channel_harms_nobody(log: Log) -> None:
             await log.client.publish(keys.hints("n1"), noise)
         sid = (await log.create()).sid
         await log.push(sid, "a")
-        await heard.until(lambda: len(heard.rows) == 1)
+        await until(lambda: len(heard.rows) == 1)
         assert heard.doubts == 0
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aioquic.asyncio import QuicConnectionProtocol
-from aioquic.asyncio import connect as library_connect
+from aioquic.asyncio.client import connect as library_connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataReceived
 from cryptography import x509
@@ -244,14 +244,15 @@ async def test_a_certificate_is_needed_beyond_loopback_and_must_fit_its_key(tmp_
     key.write_bytes(made.key)
     one = House("quic", LinkConfig())
     one.listener = await listen_quic("127.0.0.1", 0, one.desk, certificate=certificate, key=key)
+    host, port = one.listener.address
     notes = Notes()
-    await connect_quic(*one.listener.address, notes, verify=certificate, server_name="localhost")
+    await connect_quic(host, port, notes, verify=certificate, server_name="localhost")
     await greet(notes)
     await still_served(notes, 1)
     with pytest.raises(OSError):
-        await connect_quic(*one.listener.address, Notes(), verify=True)
+        await connect_quic(host, port, Notes(), verify=True)
     with pytest.raises(OSError):
-        await connect_quic(*one.listener.address, Notes(), verify=certificate, server_name="elsewhere.example")
+        await connect_quic(host, port, Notes(), verify=certificate, server_name="elsewhere.example")
     await one.close()
 
 
