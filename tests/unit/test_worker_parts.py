@@ -16,8 +16,9 @@ from veredus.model.message import TaskMessage
 from veredus.worker import complaints
 from veredus.worker.attempt import retry_delay_ms
 from veredus.worker.complaints import Complaints
+from veredus.worker.family import Child, failures_in_a_row, pause_before_next
 from veredus.worker.mux import Mux
-from veredus.worker.supervisor import Supervisor, _Child, failures_in_a_row, pause_before_next
+from veredus.worker.supervisor import Supervisor
 
 MESSAGE = TaskMessage(type="t", id="1", queue="q", retry=5, retried=2)
 
@@ -124,8 +125,8 @@ def test_a_killed_child_spoils_only_a_stop_that_was_under_way(
     supervisor = Supervisor(App().worker(processes=2))
     supervisor._stopping = when == "before"
 
-    def give_back(child: _Child) -> None:
+    def give_back(child: Child) -> None:
         supervisor._stopping = when != "never"
 
     monkeypatch.setattr(supervisor, "_give_back", give_back)
-    assert supervisor._ended(1, _Child("w", 0.0), -signal.SIGKILL) == adds
+    assert supervisor.ended(Child(0, "w"), -signal.SIGKILL) == adds

@@ -19,6 +19,7 @@ from veredus.cli.gateway_bench import bench
 from veredus.cli.groups import Group
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
+from veredus.cli.stoppable import stoppable
 from veredus.errors import ConfigError, VeredusError
 from veredus.gateway.config import GatewayConfig
 from veredus.store.store import Store
@@ -100,6 +101,7 @@ def _options(function: Any) -> Any:
 @_options
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@stoppable
 def serve(app: str, redis_url: str | None, log_level: str, log_format: str, **settings: Any) -> int:
     """Serve the clients of an app until stopped.
 

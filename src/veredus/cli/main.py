@@ -91,7 +91,8 @@ def cli() -> None:
 def main(argv: list[str] | None = None) -> Any:
     """Run the command line; every error of ours is one line on stderr."""
     try:
-        sys.exit(cli.main(args=argv, standalone_mode=False) or 0)
+        # Nothing comes after the command, unless somebody called us with arguments of their own.
+        sys.exit(cli.main(args=argv, standalone_mode=False, obj=argv is None) or 0)
     except click.exceptions.Abort:
         fail("interrupted", 130)
     except click.ClickException as exc:

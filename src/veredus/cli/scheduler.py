@@ -6,6 +6,7 @@ import click
 
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
+from veredus.cli.stoppable import stoppable
 
 
 @click.command(context_settings={"auto_envvar_prefix": "VEREDUS"})
@@ -15,6 +16,7 @@ from veredus.cli.logs import LEVELS, configure
 )
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@stoppable
 def scheduler(app: str, redis_url: str | None, log_level: str, log_format: str) -> int:
     """Enqueue what the schedules of an app say, until stopped by SIGTERM or SIGINT.
 

@@ -9,6 +9,7 @@ import click
 
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
+from veredus.cli.stoppable import stoppable
 
 
 class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
@@ -47,6 +48,7 @@ class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since cli
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve /metrics, /healthz and /readyz (on 127.0.0.1).")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@stoppable
 def worker(
     app: str, redis_url: str | None, metrics: str | None, log_level: str, log_format: str, **settings: Any
 ) -> int:

@@ -55,7 +55,7 @@ class Gateway:
         self.http_address: Endpoint | None = None
         self.draining = False
         self._started = False
-        self._stopped: asyncio.Event | None = None
+        self._stopped = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._http: HttpServer | None = None
 
@@ -79,7 +79,6 @@ class Gateway:
         if self._started:
             raise GatewayError("this gateway was started before; make a new one")
         self._started = True
-        self._stopped = asyncio.Event()
         self._clock = ServerClock()
         redis = self.app.open_redis(f"veredus-gateway-{self.node[-8:]}")
         self._store = Store(redis, patience=3.0)
@@ -267,17 +266,15 @@ class Gateway:
     # Stopping.
 
     def request_stop(self) -> None:
-        assert self._stopped is not None
         self._stopped.set()
 
     async def wait(self) -> None:
         """Until a stop is requested."""
-        assert self._stopped is not None
         await self._stopped.wait()
 
     async def stop(self, *, drain: float | None = None) -> None:
         """Accept nobody any more, send the clients elsewhere one after the other, answer what runs here."""
-        if not self._started or self._stopped is None:
+        if not self._started:
             return
         self._stopped.set()
         self.draining = True

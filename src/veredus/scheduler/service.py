@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
-import signal
 import time
 import uuid
 from typing import Protocol, Self
@@ -15,6 +13,7 @@ from veredus.client.client import Client
 from veredus.errors import ConfigError, NotReady
 from veredus.scheduler.entries import Book
 from veredus.scheduler.scheduler import BEAT, LEASE, Scheduler
+from veredus.signals import StopSignals, done_unless, stop_signals
 from veredus.store.redis import Redis
 from veredus.store.store import Store
 
@@ -53,17 +52,15 @@ class Service:
 
     def run(self) -> int:
         """Until SIGTERM or SIGINT; returns the exit code. Raises StoreError when Redis cannot be reached."""
-        return asyncio.run(self._main())
+        with stop_signals() as signals:
+            return asyncio.run(self._main(signals))
 
-    async def _main(self) -> int:
-        stopped = asyncio.Event()
-        await self.start()
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, stopped.set)
+    async def _main(self, signals: StopSignals) -> int:
+        wanted = asyncio.Event()
+        signals.tell_loop(wanted.set)
         try:
-            await stopped.wait()
+            await done_unless(wanted, self.start())
+            await wanted.wait()
         finally:
             await self.stop()
         return 0

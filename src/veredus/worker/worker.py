@@ -78,8 +78,9 @@ class Worker:
         self.supervised = supervised
         self._status = "new"
         self._started_at = 0.0
-        self._stop_requested: asyncio.Event | None = None
-        self._abort_requested: asyncio.Event | None = None
+        self._stop_requested, self._abort_requested = asyncio.Event(), asyncio.Event()
+        self._quiet = False
+        self._watcher: asyncio.Task[None] | None = None
 
     def run(self) -> int:
         """Work until stopped by a signal (or, with `burst`, until the queues are empty); returns the exit code."""
@@ -103,7 +104,6 @@ class Worker:
         """Connect, open the lifespan and start the roles. Raises StoreError when Redis cannot be reached."""
         if self._status != "new":
             raise WorkerStopped("this worker was started before; make a new one")
-        self._stop_requested, self._abort_requested = asyncio.Event(), asyncio.Event()
         self._clock = ServerClock()
         redis = self.app.open_redis(f"veredus-worker-{self.worker_id[:8]}")
         self._store = Store(redis, archive=self.app.archive)
@@ -116,18 +116,11 @@ class Worker:
             await self._store.close()
             raise
         self._compose()
+        self._companions = contextlib.AsyncExitStack()
         self._status = "active"
         self._started_at = self._clock.time()
-        await self._limiter.declare()
-        self._heartbeater.start()
-        if self.config.burst:
-            await self._forwarder.step()
-        self._roster.start()
-        self._watcher = asyncio.create_task(self._watch())
-        self._companions = contextlib.AsyncExitStack()
         try:
-            for companion in self.config.companions:
-                await self._companions.enter_async_context(companion(self))
+            await self._begin()
         except BaseException:
             await self.stop()
             raise
@@ -138,6 +131,19 @@ class Worker:
             self.config.concurrency,
             redis.where(),
         )
+
+    async def _begin(self) -> None:
+        """From here on others can see it."""
+        await self._limiter.declare()
+        self._heartbeater.start()
+        if self.config.burst:
+            await self._forwarder.step()
+        if self._quiet:
+            self.quiet()
+        self._roster.start()
+        self._watcher = asyncio.create_task(self._watch())
+        for companion in self.config.companions:
+            await self._companions.enter_async_context(companion(self))
 
     def _compose(self) -> None:
         config, store = self.config, self._store
@@ -304,26 +310,26 @@ class Worker:
 
     def request_stop(self) -> None:
         """Finish what runs, then stop. Asked twice: give back what runs, now."""
-        assert self._stop_requested is not None
-        assert self._abort_requested is not None
         if self._stop_requested.is_set():
             self._abort_requested.set()
         self._stop_requested.set()
 
     def quiet(self) -> None:
         """Take no new tasks, but stay alive."""
+        self._quiet = True
+        if self._status == "new":
+            return  # it will not even take the first ones
         self._status = "stopped"
         self._processor.stop()
 
     async def wait(self) -> None:
         """Until a stop is requested: by a signal, by `burst`, or by a limit."""
-        assert self._stop_requested is not None
         await self._stop_requested.wait()
 
     async def _watch(self) -> None:
         """Conditions under which a worker ends by itself."""
         config = self.config
-        while not self._stop_requested.is_set():  # type: ignore[union-attr]
+        while not self._stop_requested.is_set():
             await asyncio.sleep(0.05 if config.burst or config.max_tasks else 1.0)
             settled = not self._hands.held() and self._settler.idle and self._syncer.idle
             if config.burst and settled and self._processor.all_empty and not await self._is_more():
@@ -349,7 +355,7 @@ class Worker:
         return more
 
     def _recycle(self, reason: str) -> None:
-        if not self._stop_requested.is_set():  # type: ignore[union-attr]
+        if not self._stop_requested.is_set():
             logger.info("this process will be replaced: %s", reason)
             self.exit_code = EXIT_RECYCLE
             self.request_stop()
@@ -374,9 +380,9 @@ class Worker:
         lost."""
         if self._status in ("new", "closed"):
             return
-        assert self._stop_requested is not None
         self._stop_requested.set()
-        self._watcher.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
         self._status = "stopped"
         if self._scheduler is not None:
             await self._roster.stop(self._scheduler)
@@ -402,7 +408,6 @@ class Worker:
         tasks = self._running_tasks()
         if not tasks:
             return
-        assert self._abort_requested is not None
         logger.info("stopping: %d running tasks have up to %g s to finish", len(tasks), seconds)
         abort = asyncio.create_task(self._abort_requested.wait())
         ends = time.monotonic() + seconds

@@ -62,6 +62,8 @@ class Heartbeater:
     async def stop(self) -> None:
         """The last role to stop: the record is removed when nothing is in hand any more."""
         self._stopping.set()
+        if self._thread.ident is None:
+            return  # it was never started
         self._wake()
         await asyncio.to_thread(self._thread.join, 5.0)
 
