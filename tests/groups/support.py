@@ -39,7 +39,8 @@ class GroupQueue(Queue):
         args: list[Any] = [self.prefix, self.key("g:"), len(entries)]
         for group, *rest in entries:
             args += [*_filled(tuple(rest), ["", b"", "", 0, ""]), group]
-        return await self._run(ADD, self.keys("groups"), args, now)
+        codes: list[int] = await self._run(ADD, self.keys("groups"), args, now)
+        return codes
 
     async def check(
         self, *probes: Any, limit: int = 10, most: int = 10_000, set_ms: int = 120_000, now: int | None = NOW
@@ -68,7 +69,7 @@ class GroupQueue(Queue):
         for row in rows:
             args += _filled(row, ["", "", b"new", b""])
         names = [self.set_key(group, set_id), *self.keys("aggregation_sets archived processed failed")]
-        return await self._run(ARCHIVE, names, args, NOW)
+        return int(await self._run(ARCHIVE, names, args, NOW))
 
     async def aggregate(
         self, group: str, members: list[Any], tasks: list[Any], set_id: str = SET, *, now: int | None = NOW

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus import App
 from veredus.wire import keys
 
@@ -69,12 +69,12 @@ async def test_a_worker_killed_while_it_aggregates(
 ) -> None:
     await app.enqueue_many(_calls(app, 4))
     victim = workers.start(point, when)
-    assert await asyncio.to_thread(victim.wait, 30) == -9, workers.log()
+    assert await asyncio.to_thread(victim.wait, PATIENCE) == -9, workers.log()
     assert await redis_client.zcard(keys.aggregation_sets("default")) == staged
     assert await check_invariant(redis_client) == []
     workers.start()
     await until(lambda: workers.summaries())
-    await asyncio.sleep(0.5)
+    await pause(0.5, proves="no member is summed up twice")
     assert workers.summaries() == [[0, 1, 2, 3]], workers.log()
     assert await redis_client.keys("asynq:{default}:[tga]*") == []
 
@@ -84,7 +84,7 @@ async def test_workers_killed_again_and_again(app: App, workers: Workers, redis_
     await app.enqueue_many(_calls(app, total))
     for point, when in [("aggregate", "after"), ("read", "after"), ("aggregate", "before"), ("check", "after")]:
         victim = workers.start(point, when)
-        await asyncio.to_thread(victim.wait, 30)
+        await asyncio.to_thread(victim.wait, PATIENCE)
         assert await check_invariant(redis_client) == []
     workers.start()
 
@@ -92,7 +92,7 @@ async def test_workers_killed_again_and_again(app: App, workers: Workers, redis_
         return sum(len(row) for row in workers.summaries()) >= total
 
     await until(summed)
-    await asyncio.sleep(0.5)
+    await pause(0.5, proves="no member is summed up twice")
     assert sorted(n for row in workers.summaries() for n in row) == list(range(total)), workers.log()
 
 

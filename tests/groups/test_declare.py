@@ -45,7 +45,7 @@ def test_the_exact_name_wins_then_the_longest_prefix_then_the_queue() -> None:
 
     def found(queue: str, group: str) -> tuple[str, str | None] | None:
         one = find(app.aggregations, queue, group)
-        return one and (one.pattern, one.queue)
+        return None if one is None else (one.pattern, one.queue)
 
     assert found("q", "d:42") == ("d:42", None)
     assert found("q", "d:421") == ("d:4*", None)

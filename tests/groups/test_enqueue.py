@@ -53,8 +53,8 @@ async def test_many_of_all_kinds_in_one_call(app: App, look: Look) -> None:
     def item(n: int) -> None: ...
 
     def call(n: int) -> Any:
-        options: dict[str, Any] = [{}, {"group": f"g{n % 7}"}, {"delay": 60}, {"delay": 60, "group": "late"}][n % 4]
-        return item.using(**options).call(n)
+        kinds: list[dict[str, Any]] = [{}, {"group": f"g{n % 7}"}, {"delay": 60}, {"delay": 60, "group": "late"}]
+        return item.using(**kinds[n % 4]).call(n)
 
     handles = await app.enqueue_many(call(n) for n in range(1200))
     states = ["pending", "aggregating", "scheduled", "scheduled"]

@@ -13,7 +13,7 @@ import pytest
 from tests.groups.kitchen import Kitchen, nothing_is_left
 from tests.integration.support import Look
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import forever, pause, until
 from veredus import App, Call, Job
 from veredus.wire import keys
 from veredus.wire.messages import decode_task
@@ -101,16 +101,21 @@ async def test_a_set_of_unreadable_members_alone_calls_nobody(kitchen: Kitchen, 
     await look.client.hset(look.task(bad), "msg", b"\xff\xff")
     async with kitchen.open():
         await look.ends(bad, "archived")
-        await asyncio.sleep(0.1)
+        await pause(0.1, proves="nobody is called")
     assert kitchen.served == []
     assert await look.client.exists(keys.aggregation_sets("default")) == 0
 
 
 async def test_expired_members_are_left_out(kitchen: Kitchen, look: Look) -> None:
     kitchen.aggregate()
-    await kitchen.add("g", 1, expires=0.5)
+    (late,) = await kitchen.add("g", 1, expires=0.2)
     await kitchen.add("g", 2)
-    await asyncio.sleep(0.6)
+    expires_at = int((await look.fields(late))["expires_at"])
+
+    async def is_over() -> bool:
+        return await look.now_ms() > expires_at
+
+    await until(is_over)
     async with kitchen.open():
         await kitchen.has_served(1)
         await until(lambda: nothing_is_left(look))
@@ -128,7 +133,7 @@ async def test_a_worker_that_stops_gives_back_what_its_function_has_in_hand(
     @kitchen.app.aggregate("*", grace=1, max_size=2)
     async def digest(group: str, jobs: list[Job]) -> Call[Any]:
         began.set()
-        await asyncio.sleep(3600)
+        await forever()
         raise AssertionError
 
     ids = await kitchen.add("g", 1, 2)
@@ -150,7 +155,8 @@ async def test_a_function_that_takes_too_long_loses_its_set(
     @kitchen.app.aggregate("*", grace=1, max_size=1)
     async def digest(group: str, jobs: list[Job]) -> Call[Any]:
         calls.append(1)
-        await asyncio.sleep(3600 if len(calls) == 1 else 0)
+        if len(calls) == 1:
+            await forever()
         return kitchen.summary.call(group, [1])
 
     await kitchen.add("g", 1)

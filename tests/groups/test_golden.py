@@ -150,7 +150,7 @@ def by_arrival(node: Any) -> Any:
 
 
 async def _no_active(client: Any) -> bool:
-    return await client.llen(keys.active("default")) == 0
+    return bool(await client.llen(keys.active("default")) == 0)
 
 
 @pytest.mark.parametrize("name", ["group-aggregating", "group-set-in-flight"])
@@ -180,7 +180,7 @@ async def test_what_go_grouped_our_worker_aggregates(app: App, redis_client: Any
 
 
 async def _completed(client: Any, count: int) -> bool:
-    return await client.zcard(keys.completed("default")) == count
+    return bool(await client.zcard(keys.completed("default")) == count)
 
 
 def _set_key(name: str) -> str:

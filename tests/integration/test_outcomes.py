@@ -123,7 +123,7 @@ async def test_a_cancel_command_ends_the_attempt_and_it_is_retried(app: App, loo
     async with app.worker(**FAST):
         handle = await hang.enqueue()
         await until(began.is_set)
-        await look.client.publish("asynq:cancel", "somebody-else")
+        await until(lambda: look.client.publish("asynq:cancel", "somebody-else"), what="somebody who listens")
         await look.client.publish("asynq:cancel", handle.id)
         message = await look.ends(handle.id, "retry")
     assert message is not None

@@ -689,7 +689,7 @@ async def test_waiting_fields(url: str, redis_client: Any) -> None:
         await until(lambda: redis_client.hget(_key(f"t:{handle.id}"), "progress"), what="the progress")
         fields = await _hash(redis_client, handle.id)
         go_on.set()
-        await waiting
+        assert [*await asyncio.gather(waiting)] == [None]
     await app.close()
     assert fields[b"waited"].startswith(b"asynq:ends:")
     assert b'"share": 0.5' in fields[b"progress"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
 
 from tests.integration.support import FAST, Look
 from tests.support import golden
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, forever, until
 from veredus import App, CancelOutcome, Handle, Job, TaskCancelled, current
 from veredus.errors import ConfigError
 from veredus.store.store import Store, connect
@@ -29,7 +28,7 @@ def hanging(app: App, **options: Any) -> Any:
     @app.task(name="hang", **options)
     async def hang() -> None:
         runs.append(current().id)
-        await asyncio.Event().wait()
+        await forever()
 
     return hang, runs
 
@@ -55,7 +54,7 @@ async def test_before_it_runs(app: App, look: Look, place: str, then: str) -> No
         async with app.worker(**FAST):
             await look.ends(handle.id, "retry")
     counters = await look.counters()
-    waiter = asyncio.create_task(handle.result(10))
+    waiter = asyncio.create_task(handle.result(PATIENCE))
     await until(lambda: look.client.hexists(look.task(handle.id), "waited"))
     assert await handle.cancel(then) is CancelOutcome.CANCELLED
     with pytest.raises(TaskCancelled):
@@ -69,13 +68,11 @@ async def test_before_it_runs(app: App, look: Look, place: str, then: str) -> No
 @pytest.mark.parametrize("then", ["archive", "delete", "retry"])
 async def test_while_it_runs(app: App, look: Look, then: str) -> None:
     hang, runs = hanging(app, retry_delay=3600)
-    async with app.worker(**{**FAST, "lease": 60.0}):
+    async with app.worker(**{**FAST, "lease": 300.0}):  # told at once, not by the heartbeat after 100 s
         handle = await hang.enqueue()
         await until(lambda: runs)
-        began = time.monotonic()
         assert await handle.cancel(then) is CancelOutcome.CANCELLING
         await cancelled_state(handle, look, then)
-        assert time.monotonic() - began < 2, "told at once, not by a heartbeat"
         assert await look.counters() == (1, 0 if then == "delete" else 1)
         assert runs == [handle.id]
 
@@ -100,7 +97,7 @@ async def test_the_recoverer_honours_the_mark_of_a_dead_worker(app: App, look: L
     await Work(store.redis, "dead", lease_ms=500).dequeue("default", 1)
     await store.close()
     assert await handle.cancel(then) is CancelOutcome.CANCELLING
-    waiter = asyncio.create_task(handle.result(20))
+    waiter = asyncio.create_task(handle.result(PATIENCE))
     async with app.worker(**FAST):
         with pytest.raises(TaskCancelled):
             await waiter
@@ -173,7 +170,7 @@ async def test_what_cannot_be_cancelled_says_so(app: App, look: Look) -> None:
     handle = await quick.enqueue()
     assert await handle.cancel("retry") is CancelOutcome.NOT_RUNNING
     async with app.worker(**FAST):
-        await handle.result(10)
+        await handle.result(PATIENCE)
     for then in STATES:
         assert await handle.cancel(then) is CancelOutcome.ALREADY_ENDED
     assert [bool(outcome) for outcome in CancelOutcome] == [True, True, False, False, False]
@@ -199,12 +196,12 @@ async def test_a_plain_cancel_from_gos_tools_is_a_retry_as_in_asynq(app: App, lo
 
     @app.handler("sleep")
     async def sleep(job: Job) -> None:
-        await asyncio.sleep(30)
+        await forever()
 
     async with app.worker(**FAST):
         handle = await app.enqueue("sleep", wanted.payload, max_retry=wanted.retry)
         await until(look.active)
-        await look.client.publish(keys.CANCEL_CHANNEL, handle.id)
+        await until(lambda: look.client.publish(keys.CANCEL_CHANNEL, handle.id), what="somebody who listens")
         ours = await look.ends(handle.id, "retry")
         assert ours is not None
         for name in ("type", "payload", "queue", "retry", "retried", "error_msg", "timeout", "unique_key"):

@@ -23,7 +23,8 @@ async def cancel(
 ) -> list[bytes]:
     names = q.keys("pending scheduled retry archived due groups")
     args: list[Any] = [q.prefix, q.key("g:"), "asynq:cancel", max_size, 90 * 86400, task_id, action, expected, b"NEW"]
-    return await q.redis.run(CANCEL, names, [*args, NOW])
+    reply: list[bytes] = await q.redis.run(CANCEL, names, [*args, NOW])
+    return reply
 
 
 async def put(q: Queue, state: str, task_id: str = "a") -> None:

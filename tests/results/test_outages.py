@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import redis.asyncio
 
 from tests.integration.support import FAST, Look
 from tests.support.servers import RealServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Handle, ResultGone
 
 SHOP = """
@@ -53,7 +55,7 @@ async def test_a_worker_killed_while_its_task_is_waited_for(app: App, look: Look
     first, second = start(shop, url), None
     try:
         handle = await app.enqueue("slow", {"gate": str(gate)})
-        waiter = asyncio.create_task(handle.result(30))
+        waiter = asyncio.create_task(handle.result(PATIENCE))
         await until(lambda: waited(look, handle))
         await until(look.active)
         os.kill(first.pid, signal.SIGKILL)
@@ -70,6 +72,7 @@ async def test_a_worker_killed_while_its_task_is_waited_for(app: App, look: Look
 
 async def test_a_server_killed_and_started_again_while_somebody_waits(durable_server: RealServer) -> None:
     app = App(durable_server.url)
+    look = Look(redis.asyncio.Redis(unix_socket_path=durable_server.socket))
     go = asyncio.Event()
 
     @app.task
@@ -81,29 +84,31 @@ async def test_a_server_killed_and_started_again_while_somebody_waits(durable_se
         async with app.worker(**FAST):
             handle = await held.enqueue()
             waiter = asyncio.create_task(handle.result(60))
-            await asyncio.sleep(0.3)
+            await until(lambda: waited(look, handle))
             durable_server.kill()
-            await asyncio.sleep(0.5)
+            await pause(0.5, proves="an outage does not end the wait")
             durable_server.start()
-            await asyncio.sleep(0.5)
+            await pause(0.5, proves="nor does the server's return")
             assert not waiter.done()
             go.set()
             assert await waiter == 9
     finally:
+        await look.client.aclose()
         await app.close()
 
 
-async def test_a_server_that_forgot_everything_makes_the_result_gone(new_server: object) -> None:
-    server: RealServer = new_server()  # type: ignore[operator]
+async def test_a_server_that_forgot_everything_makes_the_result_gone(new_server: Callable[..., RealServer]) -> None:
+    server = new_server()
     app = App(server.url)
+    look = Look(redis.asyncio.Redis(unix_socket_path=server.socket))
     try:
         handle = await app.enqueue("nobody:runs:it")
         waiter = asyncio.create_task(handle.result(60))
-        await asyncio.sleep(0.2)
+        await until(lambda: waited(look, handle))
         server.kill()
-        await asyncio.sleep(0.2)
         server.start()
         with pytest.raises(ResultGone):
             await waiter
     finally:
+        await look.client.aclose()
         await app.close()

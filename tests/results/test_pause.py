@@ -7,9 +7,10 @@ import time
 
 from tests.integration.support import FAST, Look
 from tests.support import golden
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus import App
 from veredus.wire import keys
+from veredus.worker.roles.processor import BLOCK
 
 
 async def test_the_key_is_asynqs(app: App, look: Look) -> None:
@@ -42,24 +43,27 @@ async def test_nothing_is_handed_out_while_paused_and_all_of_it_soon_after(app: 
         await app.pause("default")
         for n in range(1, 4):
             await note.enqueue(n)
-        await asyncio.sleep(0.5)
+        await pause(0.5, proves="nothing is handed out while the queue is paused")
         assert ran == [0]
         began = time.monotonic()
         await app.resume("default")
         await until(lambda: ran == [0, 1, 2, 3])
-        assert time.monotonic() - began < 1.2
+        assert time.monotonic() - began < BLOCK
         assert await asyncio.to_thread(app.pause_sync, "default")
         assert await asyncio.to_thread(app.resume_sync, "default")
 
 
 async def test_what_runs_goes_on(app: App, look: Look) -> None:
+    go = asyncio.Event()
+
     @app.task
     async def slow() -> int:
-        await asyncio.sleep(0.3)
+        await go.wait()
         return 1
 
     async with app.worker(**FAST):
         handle = await slow.enqueue()
         await until(look.active)
         await app.pause("default")
-        assert await handle.result(10) == 1
+        go.set()
+        assert await handle.result(PATIENCE) == 1

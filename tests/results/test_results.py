@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.support import FAST, Look, go_message
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Handle, ResultGone, RevokeTask, SkipRetry, TaskCancelled, TaskFailed
 from veredus.client import waiting
 from veredus.errors import ConfigError, ConnectionLost, PayloadError
@@ -32,10 +32,10 @@ async def test_a_result_is_what_the_handler_returned_as_the_type_it_named(app: A
 
     async with app.worker(**FAST):
         handle = await add.enqueue(parts=[1, 2])
-        assert await handle.result(timeout=10) == Sum(3, [1, 2])
-        assert await handle.result(timeout=10) == Sum(3, [1, 2])  # and again, as long as it is kept
-        assert await app.handle(handle.id, type=add.name).result(timeout=10) == Sum(3, [1, 2])
-        assert await app.handle(handle.id).result(timeout=10) == Sum(3, [1, 2])
+        assert await handle.result(PATIENCE) == Sum(3, [1, 2])
+        assert await handle.result(PATIENCE) == Sum(3, [1, 2])  # and again, as long as it is kept
+        assert await app.handle(handle.id, type=add.name).result(PATIENCE) == Sum(3, [1, 2])
+        assert await app.handle(handle.id).result(PATIENCE) == Sum(3, [1, 2])
         status = await handle.status()
         assert (status.state, status.ended, status.error) == ("completed", True, "")
 
@@ -58,10 +58,10 @@ async def test_bytes_stay_bytes_and_unknown_results_are_read_as_json_if_they_are
         return {"n": 1}
 
     async with app.worker(**FAST):
-        assert await (await raw.enqueue()).result(10) == b"[1]"
-        assert await (await maybe_raw.enqueue()).result(10) == b"2"
-        assert await (await untyped.enqueue()).result(10) == b"\xff"
-        assert await (await number.enqueue()).result(10) == {"n": 1}
+        assert await (await raw.enqueue()).result(PATIENCE) == b"[1]"
+        assert await (await maybe_raw.enqueue()).result(PATIENCE) == b"2"
+        assert await (await untyped.enqueue()).result(PATIENCE) == b"\xff"
+        assert await (await number.enqueue()).result(PATIENCE) == {"n": 1}
 
 
 async def test_a_result_that_does_not_fit_its_type_is_an_error_that_says_so(app: App, look: Look) -> None:
@@ -71,7 +71,7 @@ async def test_a_result_that_does_not_fit_its_type_is_an_error_that_says_so(app:
 
     async with app.worker(**FAST):
         with pytest.raises(PayloadError, match="the result does not fit"):
-            await (await liar.enqueue()).result(10)
+            await (await liar.enqueue()).result(PATIENCE)
 
 
 async def test_none_reaches_whoever_waits(app: App, look: Look) -> None:
@@ -83,13 +83,13 @@ async def test_none_reaches_whoever_waits(app: App, look: Look) -> None:
 
     async with app.worker(**FAST):
         handle = await quiet.enqueue()
-        waiter = asyncio.create_task(handle.result(10))
+        waiter = asyncio.create_task(handle.result(PATIENCE))
         await until(lambda: _is_waited_for(look, handle))
         go.set()
-        assert await waiter is None
+        assert [*await asyncio.gather(waiter)] == [None]
         assert await look.state(handle.id) == "gone"
         with pytest.raises(ResultGone):  # nobody waited, nothing is left: that is not the same as None
-            await handle.result(10)
+            await handle.result(PATIENCE)
         assert (await handle.status()).state == "gone"
 
 
@@ -100,7 +100,7 @@ async def test_none_with_retention_can_be_asked_for_later(app: App, look: Look) 
     async with app.worker(**FAST):
         handle = await kept.enqueue()
         await look.ends(handle.id, "completed")
-        assert await handle.result(10) is None
+        assert [*await asyncio.gather(handle.result(PATIENCE))] == [None]
 
 
 async def test_a_wait_that_began_before_any_worker(app: App, look: Look) -> None:
@@ -109,7 +109,7 @@ async def test_a_wait_that_began_before_any_worker(app: App, look: Look) -> None
         return 7
 
     handle = await late.enqueue()
-    waiter = asyncio.create_task(handle.result(10))
+    waiter = asyncio.create_task(handle.result(PATIENCE))
     await until(lambda: _is_waited_for(look, handle))
     async with app.worker(**FAST):
         assert await waiter == 7
@@ -127,7 +127,7 @@ async def test_retries_are_waited_through(app: App, look: Look) -> None:
         return tries
 
     async with app.worker(**FAST):
-        assert await (await third_time.enqueue()).result(10) == 3
+        assert await (await third_time.enqueue()).result(PATIENCE) == 3
 
 
 @pytest.mark.parametrize(("error", "text"), [(ValueError("boom"), "boom"), (SkipRetry("never"), "never")])
@@ -140,7 +140,7 @@ async def test_a_failed_task_raises_with_its_last_error(app: App, look: Look, er
         handle = await bad.enqueue()
         for _ in range(2):
             with pytest.raises(TaskFailed, match=text) as caught:
-                await handle.result(10)
+                await handle.result(PATIENCE)
             assert (caught.value.task_id, caught.value.error) == (handle.id, text)
             assert not isinstance(caught.value, TaskCancelled)
 
@@ -151,7 +151,7 @@ async def test_a_revoked_task_returns_none(app: App, look: Look) -> None:
         raise RevokeTask
 
     handle = await revoked.enqueue()
-    waiter = asyncio.create_task(handle.result(10))
+    waiter = asyncio.create_task(handle.result(PATIENCE))
     await until(lambda: _is_waited_for(look, handle))
     async with app.worker(**FAST):
         assert await waiter is None
@@ -162,30 +162,38 @@ async def test_a_task_that_expires_unrun_has_failed(app: App, look: Look) -> Non
     async def stale() -> None: ...
 
     handle = await stale.using(expires=0.2).enqueue()
-    waiter = asyncio.create_task(handle.result(10))
+    waiter = asyncio.create_task(handle.result(PATIENCE))
     await until(lambda: _is_waited_for(look, handle))
-    await asyncio.sleep(0.3)  # until it has expired
+    expires_at = int((await look.fields(handle.id))["expires_at"])
+
+    async def is_over() -> bool:
+        return await look.now_ms() > expires_at
+
+    await until(is_over)
     async with app.worker(**FAST):
         with pytest.raises(TaskFailed, match="expired"):
             await waiter
 
 
 async def test_a_timeout_leaves_the_task_alone(app: App, look: Look) -> None:
+    go = asyncio.Event()
+
     @app.task
     async def slow() -> int:
-        await asyncio.sleep(0.5)
+        await go.wait()
         return 1
 
     async with app.worker(**FAST):
         handle = await slow.enqueue()
         with pytest.raises(TimeoutError, match="it goes on"):
             await handle.result(timeout=0.1)
-        assert await handle.result(10) == 1
+        go.set()
+        assert await handle.result(PATIENCE) == 1
 
 
 async def test_an_unknown_id_is_gone(app: App, look: Look) -> None:
     with pytest.raises(ResultGone):
-        await app.handle("nobody").result(10)
+        await app.handle("nobody").result(PATIENCE)
 
 
 async def test_a_task_that_was_not_stored_has_no_result(app: App, look: Look) -> None:
@@ -206,8 +214,9 @@ async def test_synchronous_code_waits_too(app: App, look: Look) -> None:
 
     async with app.worker(**FAST):
         handle = await asyncio.to_thread(double.enqueue_sync, 4)
-        assert await asyncio.to_thread(handle.result_sync, 10) == 8
+        assert await asyncio.to_thread(handle.result_sync, PATIENCE) == 8
         assert (await asyncio.to_thread(handle.status_sync)).state == "completed"
+    await asyncio.to_thread(app.blocking, app.close())  # what that loop opened, its subscription too
 
 
 @VALKEY_ONLY
@@ -220,7 +229,7 @@ async def test_waiting_costs_no_commands(app: App, look: Look) -> None:
     waiters = [asyncio.create_task(handle.result()) for handle in handles]
     await until(lambda: _is_waited_for(look, handles[-1]))
     before = await _commands(look)
-    await asyncio.sleep(2.0)
+    await pause(2.0, proves="nobody who waits asks again and again")
     assert await _commands(look) - before <= 2  # the two INFO calls themselves
     assert len(await _listeners(look) - others) == 1
     for waiter in waiters:
@@ -231,16 +240,16 @@ async def test_waiting_costs_no_commands(app: App, look: Look) -> None:
 async def test_two_hundred_wait_at_once_on_one_connection(app: App, look: Look) -> None:
     @app.task
     async def echo(n: int) -> int:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.01)
         return n
 
     @app.task
     async def mute(n: int) -> None:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.01)
 
     others = await _listeners(look)
     handles = [await (echo if n % 2 else mute).enqueue(n) for n in range(200)]
-    waiters = [asyncio.create_task(handle.result(30)) for handle in handles]
+    waiters = [asyncio.create_task(handle.result(PATIENCE)) for handle in handles]
     await until(lambda: _is_waited_for(look, handles[-1]))
     async with app.worker(**FAST, concurrency=50):
         assert await asyncio.gather(*waiters) == [n if n % 2 else None for n in range(200)]
@@ -249,20 +258,26 @@ async def test_two_hundred_wait_at_once_on_one_connection(app: App, look: Look) 
 
 async def test_a_waiter_is_woken_at_once(app: App, look: Look) -> None:
     ended = 0.0
+    go = asyncio.Event()
 
     @app.task
     async def short() -> int:
         nonlocal ended
-        await asyncio.sleep(0.2)
+        await go.wait()
         ended = time.monotonic()
         return 1
 
-    delays = []
+    delays: list[float] = []
     async with app.worker(**FAST):
         for _ in range(5):
-            await (await short.enqueue()).result(10)
+            go.clear()
+            handle = await short.enqueue()
+            waiter = asyncio.create_task(handle.result(PATIENCE))
+            await until(lambda: _is_waited_for(look, handle))  # noqa: B023 - awaited at once
+            go.set()
+            await waiter
             delays.append(time.monotonic() - ended)
-    assert min(delays) < 0.05, delays
+    assert min(delays) < waiting.LOOK / 10, delays
 
 
 async def test_a_broken_subscription_is_made_again_and_looked_after(app: App, look: Look) -> None:
@@ -275,7 +290,7 @@ async def test_a_broken_subscription_is_made_again_and_looked_after(app: App, lo
 
     async with app.worker(**FAST):
         handle = await held.enqueue()
-        waiter = asyncio.create_task(handle.result(20))
+        waiter = asyncio.create_task(handle.result(PATIENCE))
         await until(lambda: _is_waited_for(look, handle))
         assert await look.client.execute_command("CLIENT", "KILL", "TYPE", "pubsub") >= 1
         go.set()
@@ -286,14 +301,14 @@ async def test_what_a_go_worker_ends_is_found_by_looking(app: App, look: Look, m
     monkeypatch.setattr(waiting, "LOOK", 0.3)
     await look.push_like_go(go_message("go:task"))
     handle = app.handle("from-go")
-    waiter = asyncio.create_task(handle.result(10))
+    waiter = asyncio.create_task(handle.result(PATIENCE))
     await until(lambda: _is_waited_for(look, handle))
     await look.client.lrem(keys.pending("default"), 0, "from-go")
     await look.client.zadd(keys.completed("default"), {"from-go": int(time.time()) + 60})
     await look.client.hset(look.task("from-go"), mapping={"state": "completed", "result": '{"a":1}'})
     assert await waiter == {"a": 1}
     await look.push_like_go(go_message("go:task", task_id="second"))
-    waiter = asyncio.create_task(app.handle("second").result(10))
+    waiter = asyncio.create_task(app.handle("second").result(PATIENCE))
     await until(lambda: _is_waited_for(look, app.handle("second")))
     await look.client.lrem(keys.pending("default"), 0, "second")
     await look.client.delete(look.task("second"))
@@ -306,7 +321,7 @@ async def test_closing_the_app_ends_every_wait(app: App, look: Look) -> None:
     async def never() -> None: ...
 
     handle = await never.enqueue()
-    waiter = asyncio.create_task(handle.result(20))
+    waiter = asyncio.create_task(handle.result(PATIENCE))
     await until(lambda: _is_waited_for(look, handle))
     await app.close()
     with pytest.raises(ConnectionLost, match="closed"):
@@ -315,7 +330,8 @@ async def test_closing_the_app_ends_every_wait(app: App, look: Look) -> None:
 
 def test_a_handle_is_a_plain_value() -> None:
     app = App("redis://127.0.0.1:1/0")
-    one, other = app.handle("x", queue="q"), Handle("x", "q", "", "unknown")
+    other: Handle[object] = Handle("x", "q", "", "unknown")
+    one = app.handle("x", queue="q")
     assert one == other
     assert hash(one) == hash(other)
     assert "desk" not in repr(one)

@@ -18,15 +18,16 @@ CHANNEL = "asynq:ends:me"
 
 
 async def look(q: Queue, task_id: str, channel: str = CHANNEL) -> list[Any]:
-    return await q.redis.run(AWAIT, [q.task(task_id)], [channel])
+    reply: list[Any] = await q.redis.run(AWAIT, [q.task(task_id)], [channel])
+    return reply
 
 
 async def progress(q: Queue, task_id: str, owner: str, data: bytes = b"{}") -> int:
-    return await q.redis.run(PROGRESS, [q.key("lease")], [q.prefix, task_id, owner, data])
+    return int(await q.redis.run(PROGRESS, [q.key("lease")], [q.prefix, task_id, owner, data]))
 
 
 async def write(q: Queue, task_id: str, owner: str, data: bytes = b"R") -> int:
-    return await q.redis.run(WRITE, [q.key("lease")], [q.prefix, task_id, owner, data])
+    return int(await q.redis.run(WRITE, [q.key("lease")], [q.prefix, task_id, owner, data]))
 
 
 @asynccontextmanager
@@ -180,7 +181,7 @@ async def test_a_marked_task_that_fails_is_due_at_once_and_keeps_its_mark(q: Que
 async def test_heartbeat_and_recovery_see_the_mark(q: Queue) -> None:
     await q.activate("a", "b")
     await q.client.hset(q.task("b"), "cancel", "delete")
-    args = [q.prefix, 2, "a", "w:1", LEASE_MS, "b", "w:1", LEASE_MS, NOW]
+    args: list[str | int] = [q.prefix, 2, "a", "w:1", LEASE_MS, "b", "w:1", LEASE_MS, NOW]
     assert await q.redis.run(EXTEND, [q.key("lease")], args) == [NOW, [], [2, b"delete"]]
     late = NOW + LEASE_MS + 1000
     args = [q.prefix, 10, "r:1", 5000, 0, late - 10, 4000, "", late]
