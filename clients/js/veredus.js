@@ -889,11 +889,9 @@ const CODES = {
   4502: 'no hello in time',
   4503: 'superseded by another connection',
   4504: 'session closed',
-  4505: 'too many connections',
   4506: 'version not supported',
   4507: 'origin forbidden',
   4508: 'too large',
-  4509: 'banned',
 };
 
 function checkUrl(url) {

@@ -2,7 +2,6 @@
 
     VeredusError
     ├── ConfigError            a setting, option or argument is wrong: names the field, the value and what is allowed
-    │   └── UnknownTask        no task of that name is registered
     ├── PayloadError           arguments that cannot be encoded, or bytes that do not fit the handler's signature
     │   └── PayloadTooLarge    the encoded payload exceeds the limit
     ├── StoreError             Redis refused or could not be reached
@@ -77,10 +76,6 @@ class ConfigError(VeredusError, ValueError):
             if near:
                 text += f" (did you mean {near[0]!r}?)"
         super().__init__(text)
-
-
-class UnknownTask(ConfigError):
-    """No task of that name is registered in this app."""
 
 
 class PayloadError(VeredusError, ValueError):

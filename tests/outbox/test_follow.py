@@ -59,6 +59,27 @@ async def test_progress_and_result_arrive_in_order_though_the_caller_is_gone(app
     assert await log.client.exists(keys.told("default")) == 0
 
 
+async def test_synchronous_code_follows_too(app: App, log: Log, url: str) -> None:
+    sid = (await log.create()).sid
+
+    @app.task(name="work", retention=60)
+    async def work() -> int:
+        return 7
+
+    def ask() -> str:
+        caller = App(url)
+        handle = caller.enqueue_sync("work", retention=60)
+        caller.follow_sync(handle, session=sid)
+        with pytest.raises(ConfigError, match="target"):
+            caller.follow_sync(handle)
+        return handle.id
+
+    task_id = await asyncio.to_thread(ask)
+    async with app.worker(**FAST):
+        await until(lambda: _ended(log, sid))
+    assert [(body["task"], body["result"]) for _, body in await told(log, sid)] == [(task_id, 7)]
+
+
 async def test_each_way_to_end_is_told(app: App, log: Log) -> None:
     @app.task(max_retry=0)
     async def fails() -> None:

@@ -17,12 +17,9 @@ CLEANUP_INTERVAL = 10.0
 MAX_QUEUE_SIZE = 1000
 WINDOW_MESSAGES = 256
 WINDOW_BYTES = 256 * 1024
-SESSION_TTL = 120.0
-MAX_SESSION_TTL = 7 * 86400.0
 SECRET_GRACE = 30.0
 """Seconds for which at least the secret before the last one still opens a session; it does so for the session's TTL,
 since the welcome with the new one may be lost."""
-REQUEST_DEADLINE = 30.0
 MAX_OPEN_REQUESTS = 32
 MAX_REQUEST_RECORDS = 4096
 """Requests of one session whose answers the client has not yet said to have seen."""

@@ -39,11 +39,9 @@ class CloseCode(IntEnum):
     HELLO_TIMEOUT = 4502
     SUPERSEDED = 4503
     SESSION_CLOSED = 4504
-    CONNECTION_LIMIT = 4505
     VERSION_UNSUPPORTED = 4506
     ORIGIN_FORBIDDEN = 4507
     TOO_LARGE = 4508
-    BANNED = 4509
 
 
 def resumable(code: int) -> bool:
@@ -58,11 +56,9 @@ class ErrorCode(IntEnum):
     """Why a request was refused (Reject.code) or failed (Message.code of a response); 0 is success."""
 
     BAD_REQUEST = 400
-    UNAUTHORIZED = 401
     FORBIDDEN = 403
     UNKNOWN_ACTION = 404
     DEADLINE = 408
-    CONFLICT = 409
     TOO_LARGE = 413
     LIMIT = 429
     CANCELLED = 499

@@ -59,7 +59,6 @@ def parse_rate(rate: Any) -> tuple[int, int]:
     if not text[0].isdigit():
         text = f"1{text}"
     if text.endswith("d"):
-        text = f"{text[:-1]}d"
         milliseconds = round(float(text[:-1]) * 86_400_000)
     else:
         milliseconds = parse_duration(text, "rate") // 1_000_000

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 HEADER = struct.Struct(">QQQ")
 """ts in microseconds, expiry in milliseconds (0: none), bytes of the log up to and including this entry."""
-INLINE_LIMIT = 4096
-"""Entries up to this size travel inside the hint."""
 LATE_MARK = bytes((3 << 3, 6))
 """Appended to a tail, it makes the message one of kind LATE: the last value of a protobuf field counts."""
 _NOT_INLINE = 0xFFFFFFFF

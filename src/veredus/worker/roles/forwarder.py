@@ -41,8 +41,8 @@ class Forwarder(Role):
         """Queues whose server has not answered yet."""
         self._looks: set[asyncio.Task[None]] = set()
 
-    def wake(self, queue: str | None = None, due_ms: int | None = None) -> None:
-        """A new task is due earlier than what we wait for, or (without a queue) we may have missed something."""
+    def wake(self, queue: str | None) -> None:
+        """A new task is due earlier than what we wait for, or (None) we may have missed something."""
         for name in self._look_at if queue is None else [queue]:
             self._look_at[name] = 0.0
         self._wake.set()
