@@ -58,10 +58,8 @@ def parse_rate(rate: Any) -> tuple[int, int]:
     text = _WORDS.get(match[2], match[2])
     if not text[0].isdigit():
         text = f"1{text}"
-    if text.endswith("d"):
-        milliseconds = round(float(text[:-1]) * 86_400_000)
-    else:
-        milliseconds = parse_duration(text, "rate") // 1_000_000
+    in_days = text.endswith("d")
+    milliseconds = round(float(text[:-1]) * 86_400_000) if in_days else parse_duration(text, "rate") // 1_000_000
     count = int(match[1])
     if not 1 <= count <= _MOST:
         raise ConfigError("rate", rate, f"from 1 to {_MOST:,} starts")
