@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check mutants browser crash chaos bench bench-peers docs docs-check lock clean
+.PHONY: help setup demo test check mutants test-lowest matrix browser crash chaos bench bench-peers docs docs-check lock clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,24 @@ check: $(STAMP) ## ruff and mypy --strict
 
 mutants: $(STAMP) ## break the source in every way that tests/mutants/ lists and see that the tests notice; LIST=file for one list
 	@$(BIN)/python -m tools.mutants --jobs 2 $(LIST)
+
+# The oldest versions are of the oldest Python's time: they have no wheels for newer ones.
+LOWEST_PYTHON ?= python3.11
+LOWEST := .venv-lowest
+
+$(LOWEST)/.installed: requirements/lowest.txt pyproject.toml
+	@$(LOWEST_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "test-lowest needs Python 3.11: make LOWEST_PYTHON=/path/to/python3.11 test-lowest")'
+	@rm -rf $(LOWEST) && $(LOWEST_PYTHON) -m venv $(LOWEST)
+	@echo "installing into $(LOWEST) (once) ..."
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/lowest.txt
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+test-lowest: $(LOWEST)/.installed ## all tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+	@$(LOWEST)/bin/python -m pytest -n $(JOBS) -q -o cache_dir=$(LOWEST)/.pytest_cache
+
+matrix: $(STAMP) ## the tests on each Python and server found here, as a table; ARGS="--only 3.12 --json" (long)
+	@$(BIN)/python -m tools.matrix --jobs $(JOBS) $(ARGS)
 
 browser: $(STAMP) ## the dashboard and the example's page in a headless Chromium; pictures in artifacts/ (needs a Chromium)
 	@export VEREDUS_TEST_BROWSER=1; $(BIN)/python -m pytest tests/browser -q || \
@@ -67,6 +85,8 @@ lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --universal --no-emit-index-url --no-header --python-version 3.11 --group dev -o requirements/dev.txt
 	@$(BIN)/uv pip compile --universal --no-emit-index-url --no-header --python-version 3.11 --group docs -c requirements/dev.txt -o requirements/docs.txt
+	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-annotate --python-version 3.11 --group test -c requirements/dev.txt -o $(VENV)/test.txt >/dev/null
+	@$(BIN)/uv pip compile --no-emit-index-url --no-header --no-annotate --python-version 3.11 --resolution lowest-direct pyproject.toml --all-extras --group lowest -c $(VENV)/test.txt -o requirements/lowest.txt
 
 clean: ## remove .venv and what the tools cached
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site
+	@rm -rf $(VENV) $(LOWEST) .matrix .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build site

@@ -111,7 +111,10 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr, so that what a command prints can still be piped."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     err = Console(stderr=True)
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    if not err.is_terminal:
+        yield lambda done, total: None
+        return
+    with Progress(*columns, console=err, transient=True) as progress:
         bar = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)
 
