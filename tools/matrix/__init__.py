@@ -1,0 +1,1 @@
+"""The tests on every Python and server that the project claims and this machine has."""
