@@ -26,16 +26,16 @@ async def resize(n: int) -> dict[str, int]:
 
 @app.task(name="report:build", queue="reports", timeout=900)
 async def build(month: int) -> None:
-    for step in range(3000):
-        await current().progress(step / 3000, f"page {step} of 3000")
-        await asyncio.sleep(0.15)
+    for step in range(20_000):
+        await current().progress(step / 20_000, f"page {step} of 20000")
+        await asyncio.sleep(0.04)
 
 
 @app.task(name="ledger:book", queue="ledger", order_hold=True)
 async def book(account: int) -> None:
     if account == 0:
         raise SkipRetry("account 0 is closed")
-    await asyncio.sleep(600)
+    await asyncio.Event().wait()
 
 
 @app.aggregate("digest", queue="mail", grace=3000)

@@ -15,11 +15,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.support.servers import RealServer, raw
+from tests.support.waiting import PATIENCE, until
 from veredus import App
 from veredus.cli.main import main
 from veredus.inspector.inspector import Inspector
@@ -108,8 +110,12 @@ class Terminal:
         self._end = ours
         self.shown = ""
 
+    def is_waiting(self) -> bool:
+        """Whether the command sleeps, as one does that waits for a key."""
+        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
     def read_until(self, text: str) -> None:
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + PATIENCE
         while text not in self.shown:
             assert time.monotonic() < give_up, self.shown
             if select.select([self._end], [], [], 0.1)[0]:
@@ -126,7 +132,7 @@ class Terminal:
 
     def ended(self) -> int:
         try:
-            return self._process.wait(15)
+            return self._process.wait(PATIENCE)
         finally:
             self._process.kill()
             self._process.wait()
@@ -153,8 +159,11 @@ def fill(url: str) -> None:
             await done.using(task_id="done").enqueue(21)
             async with app.worker(queues=["mail"]):
                 inspector = app.inspector()
-                while (await inspector.queue("mail")).processed < 3:
-                    await asyncio.sleep(0.01)
+
+                async def processed() -> bool:
+                    return (await inspector.queue("mail")).processed == 3
+
+                await until(processed)
             assert first.id == "failed"
             await app.enqueue("email:send", {"n": 1}, queue="mail", task_id="first")
             await app.enqueue("email:[bold]x[/bold]", b"\x1b[31mred [/nothing]", queue="mail", task_id="[b]odd")

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import Shop
 from tests.cli.support import Command, Terminal, fill
 from tests.support.servers import raw
+from tests.support.waiting import until_sync
 from veredus import App
 from veredus.wire.messages import decode_task
 
@@ -222,7 +223,7 @@ def test_it_asks_before_it_destroys(shop: Shop, answer: str, code: int, left: in
     if answer:
         terminal.write(answer)
     else:
-        time.sleep(0.3)  # until it waits for a key
+        until_sync(terminal.is_waiting, what="the wait for a key")
         terminal.interrupt()  # once is enough
     terminal.read_until("delete: 3 of 3 pending tasks" if code == 0 else "veredus: interrupted")
     assert terminal.ended() == code

@@ -13,6 +13,7 @@ import redis.asyncio
 from tests.cli.support import Command, fill, lasting
 from tests.inspector.support import load_dump
 from tests.support import golden
+from tests.support.waiting import PATIENCE, forever, until
 from veredus import App
 from veredus.cli.common import STATES
 from veredus.inspector.inspector import Inspector
@@ -157,10 +158,11 @@ def test_an_empty_queue(veredus: Command) -> None:
 
 async def no_lease_is_left(run: Any) -> None:
     """Ticks of the other queue run for a moment each; between them there is no lease."""
-    for _ in range(50):
-        if (await run("task leases -q other")).out == "No task is running.\n":
-            return
-    raise AssertionError("a lease without a running task")
+
+    async def none() -> bool:
+        return bool((await run("task leases -q other")).out == "No task is running.\n")
+
+    await until(none, what="a moment without a lease")
 
 
 async def test_workers_leases_and_schedules(veredus: Command) -> None:
@@ -170,7 +172,7 @@ async def test_workers_leases_and_schedules(veredus: Command) -> None:
     @app.task(name="slow", queue="mail")
     async def slow() -> None:
         started.set()
-        await asyncio.sleep(60)
+        await forever()
 
     app.schedule("@every 1s", app.call("tick", {"a": "[b]"}, queue="other"))
 
@@ -185,13 +187,16 @@ async def test_workers_leases_and_schedules(veredus: Command) -> None:
 
     async with app, app.worker(queues=["mail", "other"], concurrency=3, shutdown_timeout=0.1):
         handle = await slow.using(task_id="running").enqueue()
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), PATIENCE)
         inspector = app.inspector()
-        for _ in range(500):
+
+        async def shown_to_all() -> bool:
             servers, entries = await inspector.servers(), await inspector.scheduler_entries()
-            if servers and servers[0].active_workers and entries and await inspector.scheduler_events(entries[0].id):
-                break
-            await asyncio.sleep(0.01)
+            busy = bool(servers and servers[0].active_workers)
+            return busy and bool(entries and await inspector.scheduler_events(entries[0].id))
+
+        await until(shown_to_all, what="the record of the worker and of a tick")
+        servers, entries = await inspector.servers(), await inspector.scheduler_entries()
         (lease,) = await equal("task leases -q mail", await inspector.leases("mail"))
         assert (lease["task_id"], lease["ours"]) == ("running", True)
         assert re.search(r"mail +running +slow +\d+ s ", (await run("task leases -q mail")).out)
@@ -216,11 +221,11 @@ async def test_workers_leases_and_schedules(veredus: Command) -> None:
         (await run("task cancel -q mial running")).refused(1, "did you mean 'mail'")
         told = await run("task cancel running --then delete")
         assert told.out == "running: cancelling (then: delete)\n"
-        for _ in range(500):
-            if (await handle.status()).state == "gone":
-                break
-            await asyncio.sleep(0.01)
-        assert (await handle.status()).state == "gone"
+
+        async def is_gone() -> bool:
+            return (await handle.status()).state == "gone"
+
+        await until(is_gone)
         (one,) = (await run(f"server inspect {servers[0].id[:9]} --json")).json
         assert one["id"] == servers[0].id
         assert servers[0].host in (await run(f"server inspect {servers[0].host}:{servers[0].pid}")).out

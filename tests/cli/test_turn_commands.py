@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.support import Command
+from tests.support.waiting import until
 from veredus import App, Limit, SkipRetry
 
 
@@ -25,8 +26,7 @@ def held(veredus: Command) -> Command:
         async with app:
             await app.enqueue_many([book.using(task_id="broken").call(), book.using(task_id="next").call()])
             async with app.worker(concurrency=1):
-                while not await _archived(app):
-                    await asyncio.sleep(0.01)
+                await until(lambda: _archived(app), what="the held lane")
 
     asyncio.run(fill())
     return veredus

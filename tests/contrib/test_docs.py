@@ -28,10 +28,10 @@ import django; django.setup()
 import use, views
 from django.core.management import call_command
 views.save("name")
-import time; time.sleep(0.3)
-call_command("veredus_worker", "--burst")
-for one in (use.result, use.later):
-    one.refresh()
+while not use.later.is_finished:  # it is due a moment later
+    call_command("veredus_worker", "--burst")
+    use.later.refresh()
+use.result.refresh()
 print("DJANGO", use.result.return_value, use.later.status)
 """
 

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from tests.support.servers import RealServer, free_port
+from tests.support.waiting import PATIENCE, until, until_sync
 from veredus import App, ConfigError, ConnectionLost
 from veredus.contrib.fastapi import get_app, lifespan
 
@@ -35,9 +35,8 @@ async def served(web: Any) -> AsyncIterator[httpx.AsyncClient]:
     server = uvicorn.Server(uvicorn.Config(web, log_level="warning", lifespan="on"))
     task = asyncio.create_task(server.serve([listener]))
     try:
-        while not server.started:
-            await asyncio.sleep(0.01)
-            assert not task.done(), "the web application did not start"
+        await until(lambda: server.started or task.done())
+        assert server.started, "the web application did not start"
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as client:
             yield client
     finally:
@@ -139,16 +138,13 @@ def test_under_uvicorn_with_reload(valkey_server: RealServer, tmp_path: Path) ->
         _wait_for_answer(port, "second")
     finally:
         process.terminate()
-        assert process.wait(20) in (0, -15)
+        assert process.wait(PATIENCE) in (0, -15)
 
 
 def _wait_for_answer(port: int, expected: str) -> None:
-    give_up = time.monotonic() + 30
-    seen = ""
-    while time.monotonic() < give_up:
+    def says() -> bool:
         with contextlib.suppress(httpx.HTTPError):
-            seen = httpx.get(f"http://127.0.0.1:{port}/", timeout=5).text
-            if seen == f'"{expected}"':
-                return
-        time.sleep(0.1)
-    raise AssertionError(f"the web application never said {expected}; it says {seen!r}")
+            return httpx.get(f"http://127.0.0.1:{port}/", timeout=5).text == f'"{expected}"'
+        return False
+
+    until_sync(says, seconds=60, what=f"the answer {expected}")

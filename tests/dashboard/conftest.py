@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.support.servers import RealServer
+from tests.support.waiting import PATIENCE, until
 from veredus import App
 from veredus.dashboard import Dashboard, asgi
 from veredus.dashboard.serving import Serving
@@ -48,14 +49,14 @@ class Api:
         assert answer.status_code == status, answer.text
         return answer.json()
 
-    async def ended(self, job_id: str, seconds: float = 20.0) -> Any:
+    async def ended(self, job_id: str, seconds: float = PATIENCE) -> Any:
         """A job, once it is over."""
-        async with asyncio.timeout(seconds):
-            while True:
-                job = await self.get("job", id=job_id)
-                if job["status"] not in ("running", "stopping"):
-                    return job
-                await asyncio.sleep(0.01)
+
+        async def is_over() -> Any:
+            job = await self.get("job", id=job_id)
+            return job if job["status"] not in ("running", "stopping") else None
+
+        return await until(is_over, seconds=seconds, what="the end of the job")
 
 
 Making = Callable[..., Awaitable[tuple[Dashboard, httpx.AsyncClient]]]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.dashboard.conftest import Api
 from tests.support.servers import RealServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, forever, until
 from veredus import App
 from veredus.dashboard.looks import ACTIONS
 from veredus.inspector.inspector import Inspector
@@ -79,10 +79,10 @@ async def test_cancel_and_requeue_a_running_task(app: App, api: Api, inspector: 
     @app.task(name="long", queue="mail", max_retry=3, retry_delay=lambda *_: 0.01)
     async def long(n: int) -> None:
         begun.put_nowait(n)
-        await asyncio.sleep(60)
+        await forever()
 
     one, two = await long.enqueue(1), await long.enqueue(2)
-    async with app.worker("mail", concurrency=2), asyncio.timeout(15):
+    async with app.worker("mail", concurrency=2), asyncio.timeout(2 * PATIENCE):
         assert {await begun.get(), await begun.get()} == {1, 2}
         refused = await api.post("tasks/delete", 409, queue="mail", ids=[one.id])
         assert refused["error"] == "wrong_state"
@@ -92,14 +92,14 @@ async def test_cancel_and_requeue_a_running_task(app: App, api: Api, inspector: 
         assert await begun.get() == 1  # it was begun again
         told = await api.post("tasks/cancel", queue="mail", ids=[two.id], then="delete")
         assert told["outcomes"] == {two.id: "cancelling"}
-        while True:
+
+        async def is_gone() -> bool:
             answer = await api.client.get("/api/task", params={"queue": "mail", "id": two.id})
-            if answer.status_code == 404:
-                break
-            await asyncio.sleep(0.01)
+            return answer.status_code == 404
+
+        await until(is_gone)
         await api.post("tasks/cancel", queue="mail", ids=[one.id])
-        while (await inspector.task("mail", one.id)).state != "archived":
-            await asyncio.sleep(0.01)
+        await until(lambda: is_in(inspector, one.id, "archived"))
 
 
 async def test_many_at_once_each_with_its_own_result(app: App, api: Api, inspector: Inspector) -> None:
@@ -142,23 +142,27 @@ async def test_a_job_tells_how_far_it_is_and_stops_when_told(
     app: App, api: Api, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await app.enqueue_many(app.call("t", {"n": n}, queue="mail", delay=600) for n in range(5_000))
-    gate = asyncio.Event()
+    portions, told = 0, asyncio.Event()
     delete_first = Tasks.delete_first
 
-    async def slowly(self: Tasks, *args: Any) -> Any:
-        if gate.is_set():
-            await asyncio.sleep(0.05)  # time for the stop to come between two portions
-        gate.set()
+    async def in_portions(self: Tasks, *args: Any) -> Any:
+        nonlocal portions
+        portions += 1
+        if portions > 1:
+            await told.wait()  # the stop comes between two portions
         return await delete_first(self, *args)
 
-    monkeypatch.setattr(Tasks, "delete_first", slowly)
+    monkeypatch.setattr(Tasks, "delete_first", in_portions)
     job = await api.post("jobs/start", verb="delete", queue="mail", state="scheduled")
     assert job["status"] == "running"
-    async with asyncio.timeout(10):
-        while not (seen := await api.get("job", id=job["id"]))["done"]:
-            await asyncio.sleep(0.005)
-    assert seen["total"] == 5_000
-    assert (await api.post("jobs/stop", id=job["id"]))["status"] in ("stopping", "stopped")
+
+    async def begun() -> Any:
+        seen = await api.get("job", id=job["id"])
+        return seen if seen["done"] else None
+
+    assert (await until(begun))["total"] == 5_000
+    assert (await api.post("jobs/stop", id=job["id"]))["status"] == "stopping"
+    told.set()
     ended = await api.ended(job["id"])
     assert ended["status"] == "stopped"
     left = (await inspector.queue("mail")).scheduled
@@ -236,9 +240,12 @@ async def test_lanes_are_released_and_limits_removed(app: App, api: Api, inspect
     app.limit("mail", Limit(concurrency=2))
     first = await book.using(order_key="k").enqueue(1)
     await book.using(order_key="k").enqueue(2)
-    async with app.worker("mail", concurrency=1), asyncio.timeout(10):
-        while not (held := (await api.get("lanes", queue="mail", held="true"))["lanes"]):
-            await asyncio.sleep(0.01)
+
+    async def held_lanes() -> Any:
+        return (await api.get("lanes", queue="mail", held="true"))["lanes"]
+
+    async with app.worker("mail", concurrency=1):
+        held = await until(held_lanes)
     assert held[0]["order_key"] == "k"
     assert (await api.post("lane/release", 409, queue="mail", order_key="kk"))["error"] == "lane_not_held"
     assert await api.post("lane/release", queue="mail", order_key="k") == {"task_id": first.id}

@@ -9,11 +9,17 @@ import pytest
 
 from tests.dashboard.conftest import Api
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App, current
 from veredus.inspector.inspector import Inspector
 from veredus.model.limits import Limit
 
 SCRIPT = '<script>alert("x")</script><img src=x onerror=alert(1)>'
+
+
+async def rows_of(api: Api, name: str, **query: Any) -> Any:
+    """What the address of this name lists."""
+    return (await api.get(name, **query))[name]
 
 
 async def test_the_overview_has_the_fields_of_stats(app: App, api: Api, inspector: Inspector) -> None:
@@ -105,9 +111,7 @@ async def test_one_task_with_everything_that_is_known_of_it(app: App, api: Api, 
         assert seen["lease"]["ours"] is True
         assert seen["lease"]["seconds_left"] > 0
         assert seen["actions"] == ["cancel", "requeue"]
-        async with asyncio.timeout(10):
-            while not (servers := (await api.get("servers"))["servers"]):
-                await asyncio.sleep(0.02)
+        servers = await until(lambda: rows_of(api, "servers"))
         assert [server["concurrency"] for server in servers] == [2]
         assert [lease["task_id"] for lease in (await api.get("leases"))["leases"]] == [handle.id]
         go_on.set()
@@ -170,9 +174,8 @@ async def test_groups_lanes_limits_and_schedules(app: App, api: Api, inspector: 
     @app.cron("@every 1h", name="hourly", queue="mail")
     async def hourly() -> None: ...
 
-    async with app.worker("other", concurrency=1), asyncio.timeout(10):
-        while not (rows := (await api.get("schedules"))["schedules"]):
-            await asyncio.sleep(0.02)
+    async with app.worker("other", concurrency=1):
+        rows = await until(lambda: rows_of(api, "schedules"))
     assert rows[0]["task_type"] == "hourly"
     assert rows[0]["next"] > rows[0]["prev"] if rows[0]["prev"] else rows[0]["next"]
     assert await api.get("groups", queue="mail") == {"total": 1, "groups": [{"group": "digest", "size": 3}]}
@@ -181,9 +184,7 @@ async def test_groups_lanes_limits_and_schedules(app: App, api: Api, inspector: 
     lanes = (await api.get("lanes", queue="mail"))["lanes"]
     assert {lane["order_key"]: lane["size"] for lane in lanes} == {"k0": 2, "k1": 2}
     async with app.worker("mail", concurrency=1):
-        async with asyncio.timeout(10):
-            while not (limits := (await api.get("limits", queue="mail"))["limits"]):
-                await asyncio.sleep(0.02)
+        limits = await until(lambda: rows_of(api, "limits", queue="mail"))
     assert (limits[0]["scope"], limits[0]["concurrency"], limits[0]["rate"]) == ("queue", 3, "10/s")
 
 

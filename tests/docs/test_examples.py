@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 from tests.support.servers import RealServer, free_port
+from tests.support.waiting import PATIENCE, until_sync
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -74,25 +74,23 @@ def running(server: RealServer, folder: str, *commands: list[str]) -> Iterator[N
             process.send_signal(signal.SIGTERM)
         for process in started:
             try:
-                process.wait(timeout=15)
+                process.wait(timeout=PATIENCE)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
 
-def ask(method: str, url: str, until: dict[str, Any] | None = None) -> dict[str, Any]:
+def ask(method: str, url: str, wanted: dict[str, Any] | None = None) -> dict[str, Any]:
     """The answer, once the server is up and the answer has what is wanted."""
-    answer: Any = None
-    end = time.monotonic() + 40
-    while time.monotonic() < end:
+
+    def answer() -> dict[str, Any] | None:
         try:
-            answer = httpx.request(method, url).json()
+            found: dict[str, Any] = httpx.request(method, url).json()
         except (httpx.TransportError, ValueError):
-            answer = None
-        if answer is not None and (until is None or until.items() <= answer.items()):
-            return dict(answer)
-        time.sleep(0.05)
-    raise AssertionError(f"{url} answered {answer}, not {until}")
+            return None
+        return found if (wanted or {}).items() <= found.items() else None
+
+    return dict(until_sync(answer, seconds=60, what=f"an answer of {url} with {wanted}"))
 
 
 def test_fastapi_under_uvicorn_with_reload(valkey_server: RealServer) -> None:

@@ -6,12 +6,12 @@ import os
 import shutil
 import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until_sync
 from veredus import embedded
 from veredus.embedded import locks
 from veredus.embedded.folder import Folder
@@ -19,14 +19,6 @@ from veredus.embedded.folder import Folder
 VARIABLES = (
     "VEREDUS_EMBEDDED", "VEREDUS_EMBEDDED_LINGER", "VEREDUS_EMBEDDED_SERVER", "VEREDUS_DATA",
 )  # fmt: skip
-
-
-def eventually(condition: Callable[[], object], timeout: float = 15.0) -> None:
-    """Wait for an event; fail when it does not come."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "the event did not come in time"
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -46,13 +38,13 @@ def is_alive(pid: int) -> bool:
 def kill(pid: int) -> None:
     """kill -9, and wait until it is dead."""
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not is_alive(pid))
+    until_sync(lambda: not is_alive(pid))
 
 
 def keeper_pid(data: Path) -> int:
     """The keeper writes its process id on every line of its log."""
     log = Folder.at(data).keeper_log
-    eventually(lambda: "keeping the server" in log.read_text())
+    until_sync(lambda: "keeping the server" in log.read_text())
     return int([line for line in log.read_text().splitlines() if "keeping the server" in line][-1].split()[2])
 
 
@@ -80,4 +72,4 @@ def clean_up(folder: Path) -> None:
         except Exception:
             kill(server.pid)
             raise
-    eventually(lambda: not locks.is_held(Folder.at(folder).keeper_lock))
+    until_sync(lambda: not locks.is_held(Folder.at(folder).keeper_lock))

@@ -9,27 +9,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import pause_sync, until_sync
 from veredus import embedded
 from veredus.embedded import locks
 from veredus.embedded.folder import Folder
 from veredus.embedded.probe import Probe
 
-from .conftest import eventually, is_alive, keeper_pid, kill
+from .conftest import is_alive, keeper_pid, kill
 
 
 def test_stops_the_server_after_its_last_client_has_left(data: Path) -> None:
-    server = embedded.ensure(data, linger=2.0)
+    server = embedded.ensure(data, linger=60.0)
     keeper = keeper_pid(data)
     with Probe(server.socket) as client:
         embedded.ensure(data, linger=0.5)
         client.ask("SET", "horse", "veredus")
-        # Not an event but its absence: more than twice the linger, and it must still be there.
-        time.sleep(1.5)
+        pause_sync(1.5, proves="a client keeps it alive for longer than the linger")
         assert client.ask("GET", "horse") == "veredus"
         left = time.monotonic()
-    eventually(lambda: not is_alive(server.pid))
+    until_sync(lambda: not is_alive(server.pid))
     assert time.monotonic() - left >= 0.3
-    eventually(lambda: not is_alive(keeper))
+    until_sync(lambda: not is_alive(keeper))
     assert "ready to exit" in (data / "server.log").read_text(), "a clean end"
     again = embedded.ensure(data)
     with Probe(again.socket) as client:
@@ -38,33 +38,30 @@ def test_stops_the_server_after_its_last_client_has_left(data: Path) -> None:
 
 def test_looking_does_not_keep_it_alive(data: Path) -> None:
     server = embedded.ensure(data, linger=0.3)
-    eventually(lambda: embedded.status(data) is None)
+    until_sync(lambda: embedded.status(data) is None)
     assert not is_alive(server.pid)
 
 
 def test_every_ensure_and_every_short_connection_counts_as_use(data: Path) -> None:
-    server = embedded.ensure(data, linger=1.0)
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
-        assert embedded.ensure(data, linger=1.0).pid == server.pid
-        time.sleep(0.1)
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
-        Probe(server.socket).close()
-        time.sleep(0.1)
-    assert is_alive(server.pid)
+    server = embedded.ensure(data, linger=1.5)
+    for use in (lambda: embedded.ensure(data, linger=1.5), lambda: Probe(server.socket).close()):
+        enough = time.monotonic() + 2.0
+        while time.monotonic() < enough:
+            use()
+            pause_sync(0.02, proves="it is used before its time is over")
+            assert is_alive(server.pid)
 
 
 def test_the_latest_linger_holds(data: Path) -> None:
-    server = embedded.ensure(data, linger=2.0)
+    server = embedded.ensure(data, linger=60.0)
     embedded.ensure(data, linger=0.2)
-    eventually(lambda: not is_alive(server.pid))
+    until_sync(lambda: not is_alive(server.pid))
 
 
 def test_the_linger_may_come_from_the_environment(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VEREDUS_EMBEDDED_LINGER", "0.3")
     server = embedded.ensure(data)
-    eventually(lambda: not is_alive(server.pid))
+    until_sync(lambda: not is_alive(server.pid))
 
 
 def test_killed_with_9_the_next_ensure_gives_the_living_server_a_new_one(data: Path) -> None:
@@ -73,10 +70,10 @@ def test_killed_with_9_the_next_ensure_gives_the_living_server_a_new_one(data: P
     kill(first)
     assert is_alive(server.pid)
     assert embedded.ensure(data, linger=0.5) == server, "the server lives on, clients notice nothing"
-    eventually(lambda: keeper_pid(data) != first)
+    until_sync(lambda: keeper_pid(data) != first)
     second = keeper_pid(data)
-    eventually(lambda: not is_alive(server.pid))
-    eventually(lambda: not is_alive(second))
+    until_sync(lambda: not is_alive(server.pid))
+    until_sync(lambda: not is_alive(second))
 
 
 def test_keeper_and_server_killed_with_9(data: Path) -> None:
@@ -101,7 +98,7 @@ def test_ends_when_the_server_dies(data: Path) -> None:
     server = embedded.ensure(data)
     keeper = keeper_pid(data)
     kill(server.pid)
-    eventually(lambda: not is_alive(keeper))
+    until_sync(lambda: not is_alive(keeper))
     assert not locks.is_held(Folder.at(data).keeper_lock)
 
 
@@ -109,6 +106,6 @@ def test_told_to_end_it_stops_the_server_cleanly(data: Path) -> None:
     server = embedded.ensure(data)
     keeper = keeper_pid(data)
     os.kill(keeper, signal.SIGTERM)
-    eventually(lambda: not is_alive(keeper))
+    until_sync(lambda: not is_alive(keeper))
     assert not is_alive(server.pid)
     assert "ready to exit" in (data / "server.log").read_text()

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.support.waiting import until_sync
 from veredus import embedded
 from veredus.cli.redis import redis_group
 from veredus.embedded.probe import Probe
 from veredus.errors import EmbeddedError
 
-from .conftest import eventually, is_alive, kill
+from .conftest import is_alive, kill
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def foreground(data: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def running(data: Path) -> embedded.Server:
-    eventually(lambda: embedded.status(data))
+    until_sync(lambda: embedded.status(data))
     server = embedded.ensure(data)  # waits until it answers
     assert server is not None
     return server
@@ -79,7 +80,7 @@ def test_foreground_killed_with_9_leaves_a_server_that_is_adopted(
     os.kill(foreground.pid, signal.SIGKILL)
     foreground.wait(timeout=30)
     assert embedded.ensure(data, linger=0.3) == server
-    eventually(lambda: not is_alive(server.pid))
+    until_sync(lambda: not is_alive(server.pid))
 
 
 def test_foreground_server_killed_with_9(data: Path, foreground: subprocess.Popen[str]) -> None:

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until_sync
 from veredus import embedded
 from veredus.embedded import sockets
 from veredus.embedded.probe import Probe
 from veredus.errors import ConfigError, EmbeddedError
 
-from .conftest import clean_up, eventually, is_alive, kill
+from .conftest import clean_up, is_alive, kill
 
 
 def ask(server: embedded.Server, *words: str) -> str | None:
@@ -192,4 +193,4 @@ def test_a_removed_folder_ends_its_server(data: Path) -> None:
     server = embedded.ensure(data, linger=1.0)
     with Probe(server.socket):
         shutil.rmtree(data)
-        eventually(lambda: not is_alive(server.pid))
+        until_sync(lambda: not is_alive(server.pid))
