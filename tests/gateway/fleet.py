@@ -30,8 +30,10 @@ def free_udp_port() -> int:
 class Process:
     """One command, in a process group of its own."""
 
-    def __init__(self, arguments: list[str], url: str, log: Path) -> None:
-        self._command = [sys.executable, "-m", "veredus", *arguments]
+    def __init__(
+        self, arguments: list[str], url: str, log: Path, *, program: tuple[str, ...] = ("-m", "veredus")
+    ) -> None:
+        self._command = [sys.executable, *program, *arguments]
         self._environment = {**os.environ, "VEREDUS_REDIS_URL": url, "PYTHONPATH": str(ROOT)}
         self.log = log
         self.start()
