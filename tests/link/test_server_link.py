@@ -206,6 +206,13 @@ def test_a_client_may_ask_for_a_smaller_window_not_for_a_larger_one() -> None:
         assert link.pending_count == agreed
 
 
+def test_a_client_may_ask_for_fewer_bytes_not_for_more() -> None:
+    for asked, agreed in ((5000, 1), (10**9, 2), (0, 2)):
+        link = open_server(LinkConfig(window_bytes=10_000), hello=Hello(window_bytes=asked))
+        link.offer_entries(entries(1, 5, size=4000), 1.0)
+        assert link.pending_count == agreed
+
+
 def test_entries_far_ahead_do_not_fill_the_memory() -> None:
     link = open_server(LinkConfig(window_messages=16))
     link.offer_entries(entries(5, 2000), 1.0)
@@ -215,10 +222,12 @@ def test_entries_far_ahead_do_not_fill_the_memory() -> None:
 
 def test_an_expired_entry_becomes_a_tombstone_so_that_no_number_is_missing() -> None:
     link = open_server()
-    link.offer_entries([entry(1, expiry=500), entry(2, expiry=2000), entry(3)], 1.0, wall_ms=1000)
+    expiries = [500, 1000, 1001, 0]
+    link.offer_entries([entry(seq, expiry=expiry) for seq, expiry in enumerate(expiries, 1)], 1.0, wall_ms=1000)
     frames = drain(link)
-    assert seqs(frames) == [1, 2, 3]
-    assert [frame.kind for frame in frames if isinstance(frame, Message)] == [Kind.TOMBSTONE, Kind.NOTIFY, Kind.NOTIFY]
+    assert seqs(frames) == [1, 2, 3, 4]
+    kinds = [frame.kind for frame in frames if isinstance(frame, Message)]
+    assert kinds == [Kind.TOMBSTONE, Kind.TOMBSTONE, Kind.NOTIFY, Kind.NOTIFY]
 
 
 def test_a_range_that_policy_dropped_is_announced_in_its_place() -> None:
@@ -230,6 +239,18 @@ def test_a_range_that_policy_dropped_is_announced_in_its_place() -> None:
     assert frames[2] == Gap(3, 6, "quota", 1006)
     assert seqs(frames) == [1, 2, 7, 8, 9]
     assert link.receive(sent(Ack(9)), 1.0) == [Acked(9, 0)]
+
+
+def test_behind_a_gap_the_log_is_known_by_the_time_of_its_floor() -> None:
+    """What was sent before the gap says nothing about the number at its end."""
+    link = open_server()
+    link.offer_entries(entries(1, 2), 1.0)
+    link.offer_read(EPOCH, 6, 6, 6, [], 1.0, floor_ts=1006)
+    link.doubt()
+    assert link.offer_read(EPOCH, 6, 6, 6, [], 2.0, floor_ts=1006) == []
+    link.doubt()
+    read = link.offer_read(EPOCH, 6, 6, 6, [], 3.0, floor_ts=9999)
+    assert ended(CloseCode.INSUFFICIENT_STATE, read)  # type: ignore[arg-type]
 
 
 def test_a_gap_known_at_the_attach_leaves_between_welcome_and_replay() -> None:
@@ -289,6 +310,24 @@ def test_in_doubt_hints_wait_until_a_read_has_shown_the_last_one_again() -> None
     assert ended(CloseCode.INSUFFICIENT_STATE, read)
 
 
+def test_a_hint_that_comes_in_doubt_is_read_afterwards() -> None:
+    link = open_server()
+    link.offer_entries(entries(1, 3), 1.0)
+    drain(link)
+    link.doubt()
+    assert link.wanted() is not None
+    link.offer_entries([entry(4)], 1.0)
+    link.offer_read(EPOCH, 0, 0, 3, [entry(3)], 1.0)  # what the log was when it was asked
+    assert link.wanted() == Wanted(4, 1, 256 * 1024 - link.pending_bytes)
+
+
+def test_in_doubt_the_last_one_is_read_again_although_the_window_is_full() -> None:
+    link = open_server(LinkConfig(window_messages=3, window_bytes=10_000))
+    link.offer_entries([entry(1), entry(2), entry(3, size=9800)], 1.0)
+    link.doubt()
+    assert link.wanted() == Wanted(3, 1, 1024)
+
+
 def test_a_read_that_was_overtaken_by_a_hint_does_not_hide_it_and_one_that_was_not_is_believed() -> None:
     link = open_server()
     link.note_top(5)
@@ -314,8 +353,9 @@ def test_in_doubt_the_floor_tells_when_all_is_acknowledged() -> None:
 def test_a_hint_older_than_what_was_sent_is_held_back_until_the_log_decides() -> None:
     link = open_server()
     link.offer_entries(entries(1, 3), 1.0)
-    link.offer_entries([entry(4, ts=5)], 1.0)
-    assert seqs(drain(link)) == [1, 2, 3]
+    for ts in (5, 1003):
+        link.offer_entries([entry(4, ts=ts)], 1.0)
+        assert 4 not in seqs(drain(link))
     assert link.wanted() == Wanted(4, 1, 256 * 1024 - link.pending_bytes)
 
 
@@ -371,6 +411,12 @@ def test_o12_control_frames_are_outside_the_numbers_and_need_no_ack() -> None:
     assert drain(link) == [Volatile("t", b"1")]
     assert not link.volatile("t", b"3", 1.0, unsent=1)
     assert link.get_queue_stats()["last_sent_seq"] == 0
+
+
+def test_a_long_error_is_cut_to_what_a_frame_may_carry() -> None:
+    link = open_server()
+    link.reject(1, 500, 1.0, error="x" * 5000)
+    assert drain(link) == [Reject(1, 500, False, 0, "x" * 1000)]
 
 
 # ---- time
@@ -446,6 +492,14 @@ def test_o5_a_slow_reader_gets_no_copies_while_the_transport_holds_unsent_bytes(
     assert seqs(drain(link)) == [1, 2, 3]
 
 
+def test_o5_what_has_not_left_yet_is_not_sent_again() -> None:
+    link = open_server()
+    link.offer_entries(entries(1, 3), 0.0)
+    link.receive(sent(Join("g")), 15.0)
+    link.tick(16.0, unsent=0)
+    assert seqs(drain(link)) == [1, 2, 3]
+
+
 @pytest.mark.parametrize(("slow_close", "copies", "end"), [(60.0, 2, 60.0), (300.0, 3, 80.0)])
 def test_o5_what_is_never_acknowledged_ends_resumable_and_nothing_is_forgotten_silently(
     slow_close: float, copies: int, end: float
@@ -484,6 +538,26 @@ def test_a_client_that_makes_no_progress_is_reported_then_closed_one_that_does_i
         assert link.tick(float(second), unsent=1) == []
 
 
+def test_the_time_before_a_message_does_not_count_against_the_client() -> None:
+    link = open_server()
+    link.receive(sent(Join("g")), 99.0)
+    link.offer_entries([entry(1)], 100.0)
+    assert link.tick(101.0) == []
+    assert link.deadline() > 101.0
+
+
+def test_a_client_that_made_progress_is_reported_anew_when_it_stops_again() -> None:
+    link = open_server()
+    link.offer_entries(entries(1, 3), 0.0)
+    reports = []
+    for second in range(1, 80):
+        if second % 5 == 0:
+            link.receive(sent(Pong(0, 2 if second >= 40 else 0)), float(second))
+        reports += [second for event in link.tick(float(second), unsent=1) if isinstance(event, SlowConsumer)]
+    assert len(reports) == 2
+    assert reports[0] < 40 < reports[1]
+
+
 def test_what_waited_too_long_for_its_turn_is_let_go_and_wanted_again() -> None:
     link = open_server()
     link.offer_entries([entry(3)], 0.0)
@@ -504,7 +578,14 @@ def test_a_token_is_asked_for_ahead_and_ends_the_connection_at_its_time() -> Non
     assert drain(link) == [Ping(1, 0, False, 60_000)]
     link.receive(sent(Pong(1)), 41.0)
     link.token_expires(200.0)
+    link.accept(2, 101.0)
     assert link.tick(101.0) == []
+    link.receive(sent(Join("g")), 139.0)
+    drain(link)
+    link.tick(140.0)
+    assert drain(link) == [Ping(3, 0, False, 60_000)], "of the new token the client is told in time too"
+    link.receive(sent(Pong(3)), 141.0)
+    assert link.tick(199.0) == []
     assert ended(CloseCode.TOKEN_EXPIRED, link.tick(200.0))
 
 
