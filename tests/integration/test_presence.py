@@ -9,11 +9,15 @@ import time
 from typing import Any
 
 from tests.integration.support import FAST, Look
+from tests.support.proxy import proxy_before
+from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import until
 from veredus import App
 from veredus.events import Forwarded, TaskEnded, TaskStarted
+from veredus.store.presence import BEAT, TTL
 from veredus.wire import keys
 from veredus.wire.messages import as_dict
+from veredus.worker.config import WorkerConfig
 
 
 async def test_a_worker_shows_what_it_serves_and_what_it_works_on(app: App, look: Look) -> None:
@@ -67,6 +71,19 @@ async def test_a_worker_shows_what_it_serves_and_what_it_works_on(app: App, look
 
 async def _nobody(look: Look, identity: tuple[str, int, str]) -> bool:
     return not await look.client.hgetall(keys.workers(*identity))
+
+
+@VALKEY_ONLY
+async def test_a_beat_that_failed_is_repeated_soon(server: RealServer, redis_client: Any) -> None:
+    """Not when the next one is due, which is after 20 minutes here: so one that fails does not hide the worker."""
+    async with proxy_before(server.socket) as proxy:
+        proxy.marker, proxy.lose_request = BEAT.sha.encode(), 3
+        app = App(proxy.url)
+        async with app.worker({"default": 1}, lease=3600):
+            await until(lambda: redis_client.exists(keys.SERVERS), what="the fourth beat, the first that gets there")
+            assert proxy.lose_request == 0
+        await app.close()
+    assert 2 * WorkerConfig().beat + 0.5 < TTL, "the record outlives one beat that did not come"
 
 
 async def test_events_tell_what_happened_and_a_listener_that_raises_disturbs_nobody(app: App, look: Look) -> None:

@@ -118,6 +118,14 @@ for _, id in ipairs(ids) do
 end
 return #ids
 """
+ACQUIRE = """
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', tonumber(ARGV[1]) - 1)
+if redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('ZADD', KEYS[1], ARGV[3], ARGV[4])
+  return 'true'
+end
+return 'false'
+"""
 EXPIRED = """
 local found = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])) do
@@ -241,6 +249,11 @@ class GoPeer:
             else:
                 await self.retry(message, delay, LEASE_EXPIRED)
         return [message["id"] for message in messages]
+
+    async def acquire(self, scope: str, most: int, task_id: str, deadline: int) -> bool:
+        """A token of the semaphore of asynq/x/rate."""
+        args = [int(self._now()), most, deadline, task_id]
+        return await self.client.eval(ACQUIRE, 1, f"asynq:sema:{scope}", *args) == b"true"
 
     # What they have in common.
 

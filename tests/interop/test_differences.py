@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -26,11 +27,15 @@ from tests.support.queue import NOW, Queue
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, forever, pause, until
 from veredus import App, ConfigError, Inspector, Job, Limit, PayloadTooLarge, QueueClosed, TaskIdConflict, current
+from veredus.model.archive import ASYNQS
 from veredus.model.message import TaskMessage, deadline_of
 from veredus.store import groups, intake
 from veredus.store.limits import LimitDesk
 from veredus.store.store import Store
 from veredus.wire import keys
+from veredus.worker.complaints import Complaints
+from veredus.worker.config import WorkerConfig
+from veredus.worker.roles.aggregator import Aggregator
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "asynq-differences.md"
@@ -101,14 +106,30 @@ async def test_due_rounded_up(url: str, redis_client: Any) -> None:
     assert b"1893456000" in golden_dump("scheduled").rows[_key("scheduled")].value.values()
 
 
-async def test_due_index(url: str, redis_client: Any) -> None:
+async def test_due_index(url: str, store: Store, redis_client: Any) -> None:
+    queue, peer = Queue(store.redis, redis_client, "default"), GoPeer(redis_client)
+    await queue.schedule(("a", "+10", b"m"), now=None)
+    peer.skew = 60
+    assert await peer.forward() == 1
+    assert await redis_client.zrange(_key("due"), 0, -1) == [b"a"], "Go leaves the entry behind"
+    later = int(time.time() * 1000) + 5000
+    assert (await queue.forward(now=later))[0] == 0
+    assert (await queue.pending(), await redis_client.exists(_key("due"))) == (["a"], 0)
+    await redis_client.flushall()
+
     await needed("due-index", "scheduled", url, redis_client)
     exact = dict(await redis_client.zrange(_key("due"), 0, -1, withscores=True))
     assert 1893456000750 in exact.values()
 
 
-async def test_wakeup_channel(url: str, redis_client: Any) -> None:
+async def test_wakeup_channel(url: str, store: Store, redis_client: Any) -> None:
     await needed("wakeup-channel", "server-idle", url, redis_client)
+    queue = Queue(store.redis, redis_client, "default")
+    async with queue.wakeups() as heard:
+        for task_id, due in (("later", "+900"), ("last", "+950"), ("first", "+100")):
+            await queue.schedule((task_id, due))
+    assert heard == [str(NOW + 900), str(NOW + 100)], "announced if it is due before all others"
+    assert WorkerConfig().forward_interval == 3.0
 
 
 async def test_forward_order(store: Store, redis_client: Any) -> None:
@@ -164,7 +185,7 @@ async def test_held_field(url: str, redis_client: Any) -> None:
     assert await redis_client.exists(f"asynq:{{critical}}:t:{task_id}") == 0
 
 
-async def test_pending_tidied(url: str, redis_client: Any) -> None:
+async def test_pending_tidied(url: str, redis_client: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Go makes a stub hash of a dangling id, active for ever; and runs an id that stands twice in the list twice."""
     app, seen = _app(url), []
 
@@ -182,6 +203,7 @@ async def test_pending_tidied(url: str, redis_client: Any) -> None:
         await _reaches(redis_client, last, None)
     await app.close()
     assert sorted(seen) == sorted(["twice", last])
+    assert all(any(task_id in text for text in caplog.messages) for task_id in ("dangling", "twice"))
     assert await redis_client.keys(_key("*")) == [
         key for key in await redis_client.keys(_key("*")) if b":processed" in key or b":batch:" in key
     ]
@@ -197,7 +219,7 @@ async def test_undecodable_archived(url: str, redis_client: Any) -> None:
         await _reaches(redis_client, "bad", b"archived")
     await app.close()
     found = await _message(redis_client, "bad")
-    assert found["payload"] == b"\xff\x01"
+    assert (found["type"], found["payload"]) == ("undecodable", b"\xff\x01")
     assert found["error_msg"].startswith("not a TaskMessage")
     assert (await _hash(redis_client, "bad"))[b"original"] == b"\xff\x01"
 
@@ -223,14 +245,21 @@ async def test_expires_field(url: str, redis_client: Any) -> None:
     async def any_type(job: Job) -> None:
         assert job.type == "fresh"
 
+    before = time.time()
     late = await app.enqueue("late", b"", expires=0.05)
     expires_at = int((await _hash(redis_client, late.id))[b"expires_at"])
+    assert 0 < expires_at - before * 1000 < 50 + (time.time() - before) * 1000 + 2
+    ignored = await app.enqueue("late", b"", expires=0.05, queue="gos")
+    sent = time.time()
 
     async def is_over() -> bool:
         seconds, microseconds = await redis_client.time()
-        return bool(seconds * 1000 + microseconds / 1000 > expires_at)
+        return bool(seconds * 1000 + microseconds / 1000 > max(expires_at, sent * 1000 + 51))
 
-    await until(is_over, what="the end of its 50 ms")
+    await until(is_over, what="the end of their 50 ms")
+    message = await GoPeer(redis_client, "gos").dequeue()
+    assert message is not None, "a Go worker does not look at the field"
+    assert message["id"] == ignored.id
     await app.enqueue("fresh", b"", expires=60)
     async with app.worker({"default": 1}):
         await until(lambda: redis_client.exists(_key("processed")), what="the fresh task's end")
@@ -283,6 +312,7 @@ async def test_beat_interval(url: str, redis_client: Any) -> None:
 
 
 async def test_own_leases_have_no_slack(store: Store, redis_client: Any) -> None:
+    assert WorkerConfig().sweep == 2.0
     queue = Queue(store.redis, redis_client, "default")
     await queue.activate("ours", "gos")
     lease_end = (await queue.scores("lease"))["ours"]
@@ -319,7 +349,8 @@ async def _lost_twice(url: str, client: Any) -> tuple[dict[bytes, bytes], list[i
             await client.zadd(_key("lease"), {task_id: int(time.time()) - 31})
             await _reaches(client, task_id, b"retry")
             message = await _message(client, task_id)
-            assert message["error_msg"] == LEASE_EXPIRED
+            assert (message["error_msg"], message["retried"]) == (LEASE_EXPIRED, len(delays) + 1)
+            assert int(await client.get(_key("failed"))) == len(delays) + 1
             delays.append(int(await client.zscore(_key("retry"), task_id)) - message["last_failed_at"])
             peer.skew = 1.0
             await peer.forward()
@@ -348,7 +379,11 @@ async def test_active_without_lease(store: Store, redis_client: Any) -> None:
     await redis_client.zrem(_key("lease"), "a")
     _, claimed, _ = await queue.recover(now=NOW + 1000)
     assert claimed == []
-    _, claimed, _ = await queue.recover(now=NOW + 32_000)
+    ended = (NOW + 1000) // 1000
+    assert await queue.scores("lease") == {"a": ended}
+    _, claimed, _ = await queue.recover(now=(ended + 30) * 1000 - 1)
+    assert claimed == []
+    _, claimed, _ = await queue.recover(now=(ended + 30) * 1000)
     assert [row[0] for row in claimed] == ["a"]
 
 
@@ -360,11 +395,14 @@ async def test_fenced_settlement(store: Store, redis_client: Any) -> None:
     peer.skew = 120
     assert await peer.recover(delay=0) == [task_id]
     assert await peer.forward() == 1
-    assert await peer.dequeue()
+    message = await peer.dequeue()
+    assert message
     before = await queue.everything()
     for settle in (queue.done, queue.complete, queue.retry, queue.archive, queue.requeue):
         assert await settle(task_id, now=None) == [1]
     assert await queue.everything() == before
+    await peer.done(message)
+    assert await redis_client.exists(_key(f"t:{task_id}"), _key("active"), _key("lease")) == 0
 
 
 async def test_thread_overrun(url: str, redis_client: Any) -> None:
@@ -467,10 +505,29 @@ async def test_lock_kept(store: Store, redis_client: Any) -> None:
 async def test_archive_trim_bounded(store: Store, redis_client: Any) -> None:
     """Go removes all that are too old in one call, and fails for good from some thousands on."""
     queue = Queue(store.redis, redis_client, "default")
-    await redis_client.zadd(_key("archived"), {f"old{i}": 1 for i in range(300)})
-    await queue.activate("a")
-    await queue.archive("a")
-    assert await redis_client.zcard(_key("archived")) == 1 + 300 - 101
+    old = [f"old{i:03}" for i in range(300)]
+    await redis_client.zadd(_key("archived"), {task_id: 1 + i for i, task_id in enumerate(old)})
+    for task_id in old:
+        lock = _key(f"unique:{task_id}")
+        await redis_client.set(lock, task_id)
+        await redis_client.hset(_key(f"t:{task_id}"), mapping={"msg": "", "state": "archived", "unique_key": lock})
+    await queue.activate("a", "b", "c", "d")
+
+    async def left() -> list[str]:
+        """Of the old ones; whose hash and lock stand or fall with it."""
+        ids = [task_id for task_id in await queue.scores("archived") if task_id in old]
+        assert await redis_client.exists(*[_key(f"t:{task_id}") for task_id in old]) == len(ids)
+        assert await redis_client.exists(*[_key(f"unique:{task_id}") for task_id in old]) == len(ids)
+        return ids
+
+    await queue.archive("a", "b")
+    assert await left() == old[102:], "too old: at most 100 more than came in"
+    await queue.archive("c", max_age=10**10, max_size=51)
+    assert await left() == old[102 + 101 :], "too many: at most 100 more than came in"
+    await queue.archive("d", max_age=10**10, max_size=51)
+    assert await left() == old[300 - 46 :]
+    assert set(await queue.scores("archived")) == {*old[300 - 46 :], "a", "b", "c", "d"}
+    assert (ASYNQS.most, ASYNQS.seconds) == (10_000, 90 * 86400), "of which one less is kept"
 
 
 async def test_server_clock(url: str, redis_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -572,8 +629,12 @@ async def test_scheduled_group(url: str, redis_client: Any) -> None:
     await needed("scheduled-group", "group-scheduled-before", url, redis_client)
 
 
-async def test_group_order(url: str, redis_client: Any) -> None:
+async def test_group_order(url: str, store: Store, redis_client: Any) -> None:
     await needed("group-order", "group-aggregating", url, redis_client)
+    queue = GroupQueue(store.redis, redis_client, "default")
+    await queue.add(("g", "c"), ("g", "a"), ("g", "b"))
+    await queue.stage("g")
+    assert await queue.read("g") == (1, ["c", "a", "b"], [])
 
 
 async def test_group_unique_key(url: str, redis_client: Any) -> None:
@@ -582,6 +643,7 @@ async def test_group_unique_key(url: str, redis_client: Any) -> None:
 
 async def test_queue_registered_again(url: str, redis_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Go client registers a queue once in its life: deleted meanwhile, the queue stays invisible to the tools."""
+    assert intake.REGISTER_AGAIN == 60.0
     app = _app(url)
     await app.enqueue("t", b"")
     await redis_client.srem("asynq:queues", "default")
@@ -607,6 +669,13 @@ async def test_front_field(store: Store, redis_client: Any) -> None:
     await queue.forward()
     assert await queue.pending() == ["a", "c", "b"]
     assert "front" not in await queue.fields("a")
+    await queue.dequeue(1, number=2)
+    await queue.retry(("a", "w:2", b"m", 0, 1, 1))
+    peer = GoPeer(redis_client)
+    peer.skew = NOW / 1000 + 60 - time.time()
+    assert await peer.forward() == 1
+    assert await queue.pending() == ["c", "b", "a"], "Go puts it at the back, and keeps the field"
+    assert (await queue.fields("a"))["front"] == "1"
 
 
 async def test_closed_queue(url: str, redis_client: Any) -> None:
@@ -786,12 +855,33 @@ async def test_group_one_step(store: Store, redis_client: Any) -> None:
 
 
 async def test_group_reclaim(store: Store, redis_client: Any) -> None:
-    queue = GroupQueue(store.redis, redis_client, "default")
-    await queue.add(("g", "a"))
-    await queue.stage("g")
-    assert await redis_client.exists(_key("groups")) == 0
-    await queue.reclaim(now=NOW + 122_000)
-    assert await redis_client.smembers(_key("groups")) == {b"g"}
+    """Go gives all members back at once, and the group stays without its name."""
+    queue, set_key = GroupQueue(store.redis, redis_client, "default"), _key("g:g:5e7")
+    await redis_client.zadd(set_key, {f"m{n:04}": n for n in range(2500)})
+    await redis_client.zadd(_key("aggregation_sets"), {set_key: int(time.time()) - 1})
+    sizes = []
+    for _ in range(3):
+        await store.groups.reclaim(["default"])
+        assert await redis_client.smembers(_key("groups")) == {b"g"}
+        sizes.append(len(await queue.scores("g:g")))
+    assert sizes == [1000, 2000, 2500]
+    assert await queue.scores("g:g") == {f"m{n:04}": n for n in range(2500)}
+    assert await redis_client.exists(set_key, _key("aggregation_sets")) == 0
+    aggregator = _aggregator(store, grace=3600)
+    await aggregator.step()
+    assert aggregator._list_at <= time.monotonic() + 2.0, "looked for at least every 2 seconds"
+
+
+def _aggregator(store: Store, **settings: Any) -> Aggregator:
+    """Of the group g; it is told when to look, and finds nothing ripe."""
+    app = App("redis://nowhere")
+
+    @app.aggregate("g", **settings)
+    def never(group: str, jobs: list[Job]) -> Any:
+        raise AssertionError("nothing was ripe")
+
+    nobody: Any = None
+    return Aggregator(store.groups, app.aggregations, {"default": 1}, nobody, Complaints())
 
 
 async def test_group_failure(url: str, redis_client: Any) -> None:
@@ -855,8 +945,28 @@ async def test_group_several(url: str, redis_client: Any) -> None:
     assert sorted(ran) == [b"1", b"2"]
 
 
-async def test_group_cadence(url: str, redis_client: Any) -> None:
-    """Go would look after 7 seconds (here after 1, the grace); what is full is seen within 2."""
+async def test_group_cadence(url: str, store: Store, redis_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go looks at each group when its interval is over, which is 7 seconds at most."""
+
+    async def next_look(**settings: Any) -> float:
+        """Seconds after a look at the group until the next one, at most."""
+        aggregator = _aggregator(store, **settings)
+        await aggregator.step()
+        at = aggregator._agenda.next()
+        assert at is not None
+        return at - time.monotonic()
+
+    queue = GroupQueue(store.redis, redis_client, "default")
+    assert await queue.add(("g", "a"), now=None) == [1]
+    real = time.time
+    for hours in (0, 1, -1):  # the clock of this process is wrong, that of the server counts
+        monkeypatch.setattr(time, "time", lambda wrong=hours * 3600: real() + wrong)
+        assert await next_look(grace=3600, max_size=2) <= 2.0
+        assert 100 < await next_look(grace=3600, max_delay=300) <= 300
+        assert 3000 < await next_look(grace=3600) <= 3600
+    monkeypatch.undo()
+    await redis_client.flushall()
+
     app, seen = _app(url), []
 
     @app.aggregate("g", grace=3600, max_size=2)
@@ -867,10 +977,8 @@ async def test_group_cadence(url: str, redis_client: Any) -> None:
     async with app.worker({"default": 1}):
         await app.enqueue("t", b"1", group="g")
         await app.enqueue("t", b"2", group="g")
-        full = time.monotonic()
         await until(lambda: _true(seen), what="the call")
     await app.close()
-    assert seen[0] - full < 4
 
 
 async def test_group_size_bound(store: Store, redis_client: Any) -> None:
@@ -903,7 +1011,7 @@ async def test_order_lanes(url: str, redis_client: Any) -> None:
     await app.close()
 
 
-async def test_limits_keys(url: str, redis_client: Any) -> None:
+async def test_limits_keys(url: str, store: Store, redis_client: Any) -> None:
     app = _app(url)
     app.task(name="t", limit=Limit(concurrency=1, rate="9/s"))(forever)
     async with app.worker():
@@ -915,27 +1023,68 @@ async def test_limits_keys(url: str, redis_client: Any) -> None:
         assert (waiting[b"state"], waiting[b"limited_by"]) == (b"scheduled", b"task:t")
         names = {name.decode().partition("}:")[2] for name in await redis_client.keys(_key("*"))}
         assert {"slots:task:t", "starts:task:t", "waiting:task:t", "limited"} <= names
-        await GoPeer(redis_client).enqueue("other", b"")
         for handle in handles:
             await handle.cancel(then="delete")
+    await redis_client.flushall()
+
+    # Go is not limited, and keeps the fields.
+    queue, peer, desk = Queue(store.redis, redis_client, "default"), GoPeer(redis_client), LimitDesk(store.redis)
+    await desk.declare("default", {"task:t": "1 0 0", "task-key:t": "1 0 0"})
+    first, second, third = [(await app.enqueue("t", limit_key="l")).id for _ in range(3)]
     await app.close()
+    taken, _ = await queue.dequeue(5, now=None)
+    assert taken == [first]
+    assert await peer.forward() == 0, "what waits for a limit is out of Go's sight"
+    free = await peer.enqueue("t")
+    message = await peer.dequeue()
+    assert message is not None
+    assert message["id"] == free, "the limit is reached, and Go takes one more"
+    await redis_client.zrem(_key("scheduled"), second)  # as Go's inspector runs a task
+    await redis_client.lpush(_key("pending"), second)
+    await redis_client.hset(_key(f"t:{second}"), "state", "pending")
+    message = await peer.dequeue()
+    assert message is not None
+    assert message["id"] == second
+    await peer.retry(message, 60, "no")
+    fields = await queue.fields(second)
+    assert (fields["state"], fields["limit_key"], fields["limited_by"]) == ("retry", "l", "task:t")
+    assert json.loads(fields["limit_scopes"]) == ["task:t", "task-key:1:t:l"]
+    assert await redis_client.zrange(_key("slots:task:t"), 0, -1) == [first.encode()], "Go takes up no room"
+
+    await queue.done(first, now=None)
+    assert await redis_client.zrange(_key("called:task:t"), 0, -1) == [third.encode()]
+    await desk.declare("default", {"queue": "1 0 0"})
+    assert (await queue.dequeue(5, number=2, now=None))[0] == [third]
+    await peer.enqueue("other")
+    assert (await queue.dequeue(5, number=3, now=None))[0] == []
+    assert await redis_client.exists(_key("full")) == 1
+    assert await peer.dequeue() is not None, "the queue is full, but not for Go"
 
 
 async def _true_zcard(client: Any, name: str, number: int) -> bool:
     return bool(await client.zcard(_key(name)) == number)
 
 
-async def test_semaphore_clock(store: Store, redis_client: Any) -> None:
+@pytest.mark.parametrize("hours", [0, 1, -1])
+async def test_semaphore_clock(store: Store, redis_client: Any, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     """What is over by the server's clock is over, whatever the clock of this process says."""
+    real, peer = time.time, GoPeer(redis_client)
+    monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
+    peer.skew = -hours * 3600
     seconds, _ = await redis_client.time()
-    await redis_client.zadd("asynq:sema:s", {"over": seconds - 2, "go": seconds + 50})
+    await redis_client.zadd("asynq:sema:s", {"over": seconds - 2})
+    assert await peer.acquire("s", 2, "go", seconds + 500)
     desk = LimitDesk(store.redis)
-    assert await desk.acquire("s", 2, "ours", seconds + 60)
-    assert not await desk.acquire("s", 2, "more", seconds + 60)
-    assert dict(await redis_client.zrange("asynq:sema:s", 0, -1, withscores=True)) == {
-        b"go": seconds + 50,
-        b"ours": seconds + 60,
-    }
+    assert await desk.acquire("s", 2, "ours", seconds + 600)
+    assert not await desk.acquire("s", 2, "more", seconds + 600)
+    assert not await peer.acquire("s", 2, "more", seconds + 600)
+    both = {b"go": seconds + 500, b"ours": seconds + 600}
+    assert dict(await redis_client.zrange("asynq:sema:s", 0, -1, withscores=True)) == both
+    assert await desk.give_back("s", "ours")
+    assert await peer.acquire("s", 2, "more", seconds + 600)
+    peer.skew += 1800
+    assert await peer.acquire("s", 1, "late", seconds + 9000), "by Go's own clock they are all over"
+    assert await redis_client.zrange("asynq:sema:s", 0, -1) == [b"late"]
 
 
 async def test_scheduler_entry_ids(url: str, redis_client: Any) -> None:
