@@ -5,6 +5,7 @@
 const PROTOCOL = 'veredus.gw.1.json';
 const VERSION = 1;
 const FIRST_DO_NOT_RECONNECT = 4500;
+const LATE_ATTACH = 60_000; // ms in which a gateway may still attach a hello that we have given up on
 const TOKEN_EXPIRED = 4004;
 const RETRYABLE = new Set([408, 429, 503, 504]);
 
@@ -64,7 +65,9 @@ export class Session {
   #storageKey;
 
   #socket = null;
+  #asked = false; // a hello has left on this connection
   #welcomed = false;
+  #unwelcomed = []; // when hellos ended without a welcome
   #closed = null; // {error} once the session is over
   #failures = 0;
   #retryAfter = 0;
@@ -319,6 +322,7 @@ export class Session {
     this.#helloTimer = setTimeout(() => this.#drop(4001, 'no welcome'), this.#options.connectTimeout * 1000);
     socket.onopen = () => {
       if (socket !== this.#socket) return socket.close();
+      this.#asked = true;
       const hello = {
         t: 'hello',
         version: VERSION,
@@ -373,14 +377,16 @@ export class Session {
     clearTimeout(this.#ackTimer);
     this.#ackTimer = undefined;
     if (this.#welcomed && Date.now() - this.#since > 2000) this.#failures = 0;
+    if (this.#asked && !this.#welcomed) this.#unwelcomed = [...this.#unwelcomed.slice(-15), Date.now()];
     this.#socket = null;
+    this.#asked = false;
     this.#welcomed = false;
     this.#acked = this.#handled; // the cursor of the next hello says it
     this.#unackedBytes = 0;
     if (this.#closed) return;
     this.#emit('disconnected', { code, reason });
     const fixedToken = typeof this.#options.token !== 'function';
-    if (code >= FIRST_DO_NOT_RECONNECT && code < 5000) {
+    if (code >= FIRST_DO_NOT_RECONNECT && code < 5000 && !this.#supersededByItself(code)) {
       this.#end(new SessionClosed(`${code} ${reason || CODES[code] || 'closed by the gateway'}`, { code }), { keep: code === 4503 });
     } else if (code === TOKEN_EXPIRED && fixedToken) {
       const text = '4004 the token has expired; give a function as the option token to refresh it';
@@ -389,6 +395,14 @@ export class Session {
       this.#turn += 1;
       this.#later();
     }
+  }
+
+  // A slow gateway attaches a hello after we have given up on it, and so supersedes the connection that came next. Each
+  // such hello accounts for one close; any further one means that somebody else has the session.
+  #supersededByItself(code) {
+    if (code !== 4503) return false;
+    this.#unwelcomed = this.#unwelcomed.filter((at) => Date.now() - at < LATE_ATTACH);
+    return this.#unwelcomed.shift() !== undefined;
   }
 
   #later() {

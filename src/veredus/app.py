@@ -319,6 +319,12 @@ class App(Scheduling, Steering, Serving, Pushing):
         if self._connections is not None:
             await self._connections.close()
 
+    def close_sync(self) -> None:
+        """Close what the `_sync` methods opened, with their event loop and its thread; they open again on use."""
+        if self._portal.is_running:
+            self._portal.run(self.close())
+            self._portal.close()
+
     def _client(self) -> Client:
         return self._all_connections().client()
 

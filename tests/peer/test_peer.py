@@ -10,12 +10,13 @@ import pytest
 
 from tests.peer.conftest import QUICK
 from tests.peer.scripted import ScriptedGateway
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 from veredus.errors import ConfigError
 from veredus.model.delivery import SyncHint
 from veredus.model.frames import Cancel, Gap, GoAway, Join, Kind, Ping
 from veredus.peer import (
     Connected,
+    Disconnected,
     Discontinuity,
     Item,
     Peer,
@@ -288,6 +289,31 @@ async def test_a_wrong_token_is_not_tried_again(either: ScriptedGateway) -> None
     assert closed.value.code == 4501
     await asyncio.sleep(0.1)
     assert len(either.hellos) == 1
+
+
+async def test_a_hello_attached_too_late_supersedes_its_own_peer_which_comes_back(either: ScriptedGateway) -> None:
+    async with connect(either.url, backoff_base=0.01, backoff_max=0.05, connect_timeout=1.0) as peer:
+        either.silent = True
+        peer.cut()
+        await until(lambda: len(either.hellos) == 2)  # resumes, and gives up on this hello: no welcome comes
+        either.silent = False
+        await until(lambda: peer.stats()["resumes"] == 1)
+        either.session.wire.refuse(4503)  # type: ignore[union-attr]  # the slow gateway has attached that hello now
+        await until(lambda: peer.stats()["resumes"] == 2)
+        assert await peer.request("echo", 1) == 1
+        either.session.wire.refuse(4503)  # type: ignore[union-attr]  # this time it must have been somebody else
+        with pytest.raises(SessionClosed) as closed:
+            await peer.receive(10)
+        assert closed.value.code == 4503
+
+
+async def test_a_peer_told_to_come_again_has_not_been_without_a_gateway(gateway: ScriptedGateway) -> None:
+    events: list[object] = []
+    async with connect(gateway.url, on_event=events.append, give_up_after=0.3, **QUICK) as peer:
+        await pause(0.35, proves="time with a connection does not count as time without one")
+        gateway.session.wire.refuse(4005)  # type: ignore[union-attr]
+        await until(lambda: peer.stats()["resumes"] == 1)
+        assert [event.code for event in events if isinstance(event, Disconnected)] == [4005]
 
 
 async def test_superseded_while_iterating_raises(gateway: ScriptedGateway) -> None:

@@ -263,6 +263,19 @@ test('a code above 4500 ends the session without another try', async (t) => {
   assert.equal(gateway.hellos.length, 1);
 });
 
+test('a hello attached too late supersedes its own session, which comes back', async (t) => {
+  const { gateway, session } = await open(t, { connectTimeout: 1 });
+  gateway.silent = true;
+  gateway.killAll();
+  await until(() => gateway.hellos.length === 2); // resumes, and gives up on this hello: no welcome comes
+  gateway.silent = false;
+  await until(() => session.stats.resumes === 1);
+  gateway.session.wire.close(4503); // the slow gateway has attached that hello now
+  await until(() => session.stats.resumes === 2);
+  gateway.session.wire.close(4503); // this time it must have been somebody else
+  await assert.rejects(take(session, 1), (e) => e.code === 4503);
+});
+
 test('superseded while iterating: the iteration throws', async (t) => {
   const { gateway, session } = await open(t);
   gateway.push({ body: 1 });

@@ -17,7 +17,12 @@ class BlockingPortal:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._pid = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._loop is not None and self._pid == os.getpid()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._running_loop()).result()
@@ -28,6 +33,25 @@ class BlockingPortal:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 loop = asyncio.new_event_loop()
-                threading.Thread(target=loop.run_forever, name="veredus-blocking", daemon=True).start()
+                self._thread = threading.Thread(target=loop.run_forever, name="veredus-blocking", daemon=True)
+                self._thread.start()
                 self._loop, self._pid = loop, os.getpid()
             return self._loop
+
+    def close(self) -> None:
+        """End the loop and its thread; what still runs there is cancelled. The next call starts another."""
+        with self._lock:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+            if loop is None or thread is None or self._pid != os.getpid():
+                return
+            asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+
+async def _cancel_all() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

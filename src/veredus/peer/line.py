@@ -6,11 +6,12 @@ import asyncio
 import inspect
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from veredus.errors import ConfigError, SessionClosed
-from veredus.link.session import ClientEvent, ClientLink, Ended, Going, TokenExpiring
+from veredus.link.session import ClientEvent, ClientLink, Ended, Going, TokenExpiring, Welcomed
 from veredus.link.transports.base import ABNORMAL, Transport
 from veredus.model.frames import CloseCode, resumable
 from veredus.peer.addresses import Address, Verify, open_transport, parse_address
@@ -21,6 +22,8 @@ logger = logging.getLogger("veredus.peer")
 
 Token = str | Callable[[], str | Awaitable[str]]
 STEADY = 2.0  # a connection that lived so long owes nothing to earlier failures
+LATE_ATTACH = 60.0
+"""Seconds in which a gateway may still attach a hello that this peer has given up on."""
 
 
 class Gone(NamedTuple):
@@ -56,6 +59,8 @@ class Line:
         self._loop = asyncio.get_running_loop()
         self._transport: Transport | None = None
         self._gone: asyncio.Future[Gone] | None = None
+        self._unwelcomed: deque[float] = deque(maxlen=16)  # when hellos ended without a welcome
+        self._welcomed = False  # on this connection
         self._turn = 0
         self._hinted: Address | None = None
         self._fresh_token = ""
@@ -80,11 +85,11 @@ class Line:
             gone = await self._attempt()
             if self._is_stopped():
                 return None
-            lived = self._link_was_open and self._loop.time() - began > STEADY
-            if self._link_was_open:
+            lived = self._welcomed and self._loop.time() - began > STEADY
+            if self._welcomed:
                 without_since = self._loop.time()
                 self._announce(Disconnected(gone.code, gone.reason))
-            if not resumable(gone.code):
+            if not resumable(gone.code) and not self._superseded_by_itself(gone.code):
                 return SessionClosed(f"{gone.code} {gone.reason or _name(gone.code)}", code=gone.code)
             if gone.code == CloseCode.TOKEN_EXPIRED and isinstance(self._token, str):
                 text = f"{gone.code} the token has expired; give a function as token to have it refreshed"
@@ -101,8 +106,21 @@ class Line:
     def _is_stopped(self) -> bool:
         return self._stopped
 
+    def _superseded_by_itself(self, code: int) -> bool:
+        """A slow gateway attaches a hello after this peer has given up on it, and so supersedes the next connection.
+        Each such hello accounts for one close; any further one means that somebody else has the session.
+        """
+        if code != CloseCode.SUPERSEDED:
+            return False
+        while self._unwelcomed and self._unwelcomed[0] < self._loop.time() - LATE_ATTACH:
+            self._unwelcomed.popleft()
+        if not self._unwelcomed:
+            return False
+        self._unwelcomed.popleft()
+        return True
+
     async def _attempt(self) -> Gone:
-        self._link_was_open = False
+        self._welcomed = False
         try:
             self._fresh_token = await self._fetch_token()
         except Exception as exc:
@@ -175,6 +193,7 @@ class Line:
             elif type(event) is TokenExpiring:
                 self._refresh()
             else:
+                self._welcomed |= type(event) is Welcomed
                 self._deliver(event)
         self.flush()
         self._arm()
@@ -265,7 +284,8 @@ class Line:
 
     def _lost(self, gone: Gone) -> None:
         if self._transport is not None:
-            self._link_was_open = self._link.state == "open"
+            if not self._welcomed:
+                self._unwelcomed.append(self._loop.time())
             self._transport = None
             self._link.disconnected(self._loop.time())
         if self._gone is not None and not self._gone.done():

@@ -100,7 +100,10 @@ class Rehearsal:
         return BlockingRehearsal(self, self._portal)
 
     def __exit__(self, *exc: object) -> None:
-        self._portal.run(self.__aexit__(*exc))
+        try:
+            self._portal.run(self.__aexit__(*exc))
+        finally:
+            self._portal.close()
 
     # Time.
 

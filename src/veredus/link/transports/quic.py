@@ -41,6 +41,9 @@ class _ServedTransport(QuicTransport):
         self._port = port
         port.connections.update(dict.fromkeys(names, self))
 
+    def _lingers(self) -> bool:
+        return not self._port.stopped
+
     def _renamed(self, event: events.ConnectionIdIssued | events.ConnectionIdRetired) -> None:
         if isinstance(event, events.ConnectionIdIssued):
             self.names.add(event.connection_id)
@@ -70,7 +73,7 @@ class _Port(asyncio.DatagramProtocol):
         self._reset_key = reset_key
         self._resets = (0, 0)  # second, how many in it
         self._transport: asyncio.DatagramTransport | None = None
-        self._stopped = False
+        self.stopped = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
@@ -97,11 +100,15 @@ class _Port(asyncio.DatagramProtocol):
         """A client's port is closed: its heartbeat will tell."""
 
     def stop(self) -> None:
-        self._stopped = True
+        """Take no new connections. The port is closed when the last one has ended; what lingers is forgotten now."""
+        self.stopped = True
+        for connection in set(self.connections.values()):
+            if connection.ended:
+                connection.abort()
         self._close_if_done()
 
     def _new(self, header: Any, data: bytes, address: Address) -> _ServedTransport | None:
-        if self._stopped or len(data) < SMALLEST_MAX_DATAGRAM_SIZE:
+        if self.stopped or len(data) < SMALLEST_MAX_DATAGRAM_SIZE:
             return None
         if header.version is not None and header.version not in self._configuration.supported_versions:
             if header.packet_type != QuicPacketType.VERSION_NEGOTIATION:
@@ -152,7 +159,7 @@ class _Port(asyncio.DatagramProtocol):
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self._stopped and not self.connections and self._transport is not None:
+        if self.stopped and not self.connections and self._transport is not None:
             self._transport.close()
 
 

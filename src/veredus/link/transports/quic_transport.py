@@ -74,6 +74,11 @@ class QuicTransport:
         return 0 if stream is None else stream.sender._buffer_stop - stream.sender._buffer_start
 
     @property
+    def ended(self) -> bool:
+        """The handler was told. What is left is the answer to late packets."""
+        return self._ended
+
+    @property
     def closed(self) -> bool:
         return self._ended or self._closing is not None
 
@@ -254,8 +259,17 @@ class QuicTransport:
             self.waiter.set_exception(
                 ConnectionRefusedError(f"the QUIC connection was refused ({code} {reason})".strip())
             )
+        if not self._lingers():
+            self._forget()
+
+    def _lingers(self) -> bool:
+        """Whether it stays for a while after its end, to answer late packets. A client does not: its close has left, or
+        the other end's has come, and its socket must not outlive what the user closed."""
+        return False
 
     def _forget(self) -> None:
+        if self._forgotten:
+            return
         self._forgotten = True
         self._cancel(self._timer)
         self._timer = None
