@@ -36,12 +36,14 @@ class Bucket:
 
 
 class SlidingWindow:
-    """Events per second over the last `seconds`. Old slots leave one by one, the oldest in proportion to what is left
-    of it, so there is no instant at which the window empties as a whole. Only what was let in is counted."""
+    """Events per second over the last `seconds`. A slot counts until all of it is older than that, so no stretch that
+    long has more events than it says. Slots leave one by one: there is no instant at which the window empties as a
+    whole. Only what was let in is counted."""
 
-    __slots__ = ("_counts", "_head", "_slot", "_total")
+    __slots__ = ("_counts", "_head", "_seconds", "_slot", "_total")
 
-    def __init__(self, seconds: float = 1.0, slots: int = 20) -> None:
+    def __init__(self, seconds: float = 1.0, slots: int = 128) -> None:
+        self._seconds = seconds
         self._slot = seconds / slots
         self._counts = [0] * (slots + 1)
         self._head = 0
@@ -62,11 +64,8 @@ class SlidingWindow:
         self._total += 1
 
     def rate(self, now: float) -> float:
-        head = self._advance(now)
-        size = len(self._counts)
-        gone = now / self._slot - head
-        in_window = self._total - self._counts[(head + 1) % size] * gone
-        return in_window / (self._slot * (size - 1))
+        self._advance(now)
+        return self._total / self._seconds
 
 
 class Level(IntEnum):
