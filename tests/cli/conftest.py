@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.support import Command
+from tests.support.processes import end
 from tests.support.servers import RealServer
 
 SHOP = """\
@@ -92,18 +93,22 @@ class Shop:
         )
 
     def start(self, *args: str) -> subprocess.Popen[str]:
-        """A worker in a session of its own, started and ready."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "veredus", "worker", "shop:app", *args],
-            cwd=self.folder,
-            env=self.environment(),
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        """A worker in a session of its own; what it says is in `log`."""
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "veredus", "worker", "shop:app", *args],
+                cwd=self.folder,
+                env=self.environment(),
+                stderr=log,
+                stdout=log,
+                text=True,
+                start_new_session=True,
+            )
         self._started.append(process)
         return process
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
 
     def notes(self) -> list[str]:
         try:
@@ -113,9 +118,8 @@ class Shop:
 
     def close(self) -> None:
         for process in self._started:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+            with process:
+                end(process)
         self.client.close()
 
 
@@ -127,18 +131,23 @@ def shop(tmp_path: Path, valkey_server: RealServer) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def send(shop: Shop) -> Callable[..., Any]:
+def send(shop: Shop) -> Iterator[Callable[..., Any]]:
     """Enqueue from the test."""
     from veredus import App
 
     app = App(shop.server.url)
-    return app.enqueue_sync
+    yield app.enqueue_sync
+    app.blocking(app.close())
 
 
 @pytest.fixture
-def veredus(valkey_server: RealServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+def veredus(
+    valkey_server: RealServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Command]:
     """Runs a command in this process, as in a pipe, against an empty server."""
     monkeypatch.setenv("VEREDUS_REDIS_URL", valkey_server.url)
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
-    return Command(valkey_server, capsys)
+    command = Command(valkey_server, capsys)
+    yield command
+    command.redis.close()

@@ -16,10 +16,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import pytest
 
+from tests.support.processes import end
 from tests.support.servers import RealServer, raw
 from tests.support.waiting import PATIENCE, until
 from veredus import App
@@ -131,12 +132,14 @@ class Terminal:
         os.killpg(self._process.pid, signal.SIGINT)
 
     def ended(self) -> int:
-        try:
-            return self._process.wait(PATIENCE)
-        finally:
-            self._process.kill()
-            self._process.wait()
-            os.close(self._end)
+        return self._process.wait(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        end(self._process)
+        os.close(self._end)
 
 
 def fill(url: str) -> None:

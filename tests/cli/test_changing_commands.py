@@ -26,6 +26,7 @@ def _tasks(url: str, number: int, **options: Any) -> None:
         app.call("even" if n % 2 == 0 else "odd", {"n": n}, queue="mail", task_id=f"t{n}", **options)
         for n in range(number)
     )
+    app.blocking(app.close())
 
 
 # Enqueue.
@@ -218,29 +219,29 @@ def test_pause_resume_remove(veredus: Command) -> None:
 @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 0), ("n\n", 130, 3), ("", 130, 3)])
 def test_it_asks_before_it_destroys(shop: Shop, answer: str, code: int, left: int) -> None:
     _tasks(shop.server.url, 3)
-    terminal = Terminal(shop, "task delete -q mail -s pending --all")
-    terminal.read_until("Delete the pending tasks of queue 'mail'? [y/N]: ")
-    if answer:
-        terminal.write(answer)
-    else:
-        until_sync(terminal.is_waiting, what="the wait for a key")
-        terminal.interrupt()  # once is enough
-    terminal.read_until("delete: 3 of 3 pending tasks" if code == 0 else "veredus: interrupted")
-    assert terminal.ended() == code
+    with Terminal(shop, "task delete -q mail -s pending --all") as terminal:
+        terminal.read_until("Delete the pending tasks of queue 'mail'? [y/N]: ")
+        if answer:
+            terminal.write(answer)
+        else:
+            until_sync(terminal.is_waiting, what="the wait for a key")
+            terminal.interrupt()  # once is enough
+        terminal.read_until("delete: 3 of 3 pending tasks" if code == 0 else "veredus: interrupted")
+        assert terminal.ended() == code
     assert shop.client.llen("asynq:{mail}:pending") == left
 
 
 def test_top_until_ctrl_c(shop: Shop) -> None:
     _tasks(shop.server.url, 3)
-    terminal = Terminal(shop, "top --refresh 0.2")
-    terminal.read_until("mail")
-    assert "\x1b[?1049h" in terminal.shown, "a screen of its own"
-    shop.client.lpush("asynq:{news}:pending", "x")
-    shop.client.sadd("asynq:queues", "news")
-    terminal.read_until("news")
-    terminal.interrupt()
-    terminal.read_until("\x1b[?1049l")
-    assert terminal.ended() == 0
+    with Terminal(shop, "top --refresh 0.2") as terminal:
+        terminal.read_until("mail")
+        assert "\x1b[?1049h" in terminal.shown, "a screen of its own"
+        shop.client.lpush("asynq:{news}:pending", "x")
+        shop.client.sadd("asynq:queues", "news")
+        terminal.read_until("news")
+        terminal.interrupt()
+        terminal.read_until("\x1b[?1049l")
+        assert terminal.ended() == 0
 
 
 def test_cancel_before_it_runs_in_whatever_queue_it_is(veredus: Command) -> None:

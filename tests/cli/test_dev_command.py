@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from tests.support.processes import running
 from tests.support.servers import RealServer, free_port
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE, until_sync
 
 SHOP = """
 from pathlib import Path
@@ -40,9 +40,10 @@ def test_reload_errors_and_dashboard(valkey_server: RealServer, tmp_path: Path) 
     def enqueue() -> None:
         subprocess.run([sys.executable, "shop.py"], cwd=tmp_path, env=environment, check=True, timeout=30)
 
-    with log.open("w") as output:
-        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
-    try:
+    with (
+        log.open("w") as output,
+        running(command, cwd=tmp_path, env=environment, stdout=output, stderr=output) as process,
+    ):
         enqueue()
         until_sync(lambda: says("first"), what="the first worker")
         assert "with 3 hands" in log.read_text(), "unknown options go to the worker"
@@ -52,9 +53,6 @@ def test_reload_errors_and_dashboard(valkey_server: RealServer, tmp_path: Path) 
         shop.write_text(SHOP.format(text="second"))
         enqueue()
         until_sync(lambda: says("second"), what="the second worker")
-    finally:
         process.send_signal(signal.SIGINT)
-        began = time.monotonic()
-        assert process.wait(20) == 0
-    assert time.monotonic() - began < 10
+        assert process.wait(PATIENCE) == 0
     assert "changed, the worker starts anew" in log.read_text()

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Shop
-from tests.support.servers import wait_for
+from tests.support.waiting import PATIENCE, pause_sync, until_sync
+from veredus.worker.supervisor import SAME_WISH
 
 
 def _pending(shop: Shop) -> int:
     return int(shop.client.llen("asynq:{default}:pending"))
+
+
+def _terminate_twice(shop: Shop, process: subprocess.Popen[str]) -> None:
+    """Once for patience, and again for none when that has been heard."""
+    process.terminate()
+    until_sync(lambda: "running tasks have up to" in shop.log(), what="the stop")
+    pause_sync(SAME_WISH + 0.1, proves="one signal does not give back what runs")
+    assert process.poll() is None
+    process.terminate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -29,10 +39,10 @@ def test_a_signal_under_load_ends_it_with_0_and_loses_nothing(
             send("slow", {"seconds": 0.5})
         send("quick", shop_payload)
     process = shop.start("-p", processes, "-c", "20")
-    wait_for(lambda: len(shop.notes()) > 50, seconds=30)
+    until_sync(lambda: len(shop.notes()) > 50)
     # as a terminal does it: the whole group gets SIGINT
     os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-    assert process.wait(40) == 0
+    assert process.wait(PATIENCE) == 0
     done = shop.notes()
     assert "slow done" in done, "a running handler finishes"
     quick = [line.split()[1] for line in done if line.startswith("quick")]
@@ -46,42 +56,38 @@ def test_a_signal_under_load_ends_it_with_0_and_loses_nothing(
 def test_a_second_signal_gives_back_at_once(shop: Shop, send: Callable[..., Any], processes: str) -> None:
     send("slow", {"seconds": 60})
     process = shop.start("-p", processes)
-    wait_for(lambda: shop.notes(), seconds=30)
-    process.terminate()
-    time.sleep(1.0)
-    assert process.poll() is None
-    began = time.monotonic()
-    process.terminate()
-    assert process.wait(20) == 0
-    assert time.monotonic() - began < 15
+    until_sync(lambda: shop.notes())
+    _terminate_twice(shop, process)
+    assert process.wait(PATIENCE) == 0, shop.log()
+    assert "giving back 1 tasks" in shop.log()
     assert _pending(shop) == 1
 
 
 def test_sigtstp_takes_nothing_new_and_sigterm_still_ends_it(shop: Shop, send: Callable[..., Any]) -> None:
     send("quick", {"n": 1})
     process = shop.start()
-    wait_for(lambda: len(shop.notes()) == 1, seconds=30)
+    until_sync(lambda: len(shop.notes()) == 1)
     process.send_signal(signal.SIGTSTP)
 
     def quiet() -> bool:
         return any(b"stopped" in shop.client.get(key) for key in shop.client.keys("asynq:servers:*"))
 
-    wait_for(quiet, seconds=15)
+    until_sync(quiet)
     send("quick", {"n": 2})
-    time.sleep(0.5)
+    pause_sync(0.5, proves="a quiet worker takes nothing")
     assert len(shop.notes()) == 1
     assert process.poll() is None
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert _pending(shop) == 1
 
 
 def test_a_process_task_survives_ctrl_c_of_the_whole_group(shop: Shop, send: Callable[..., Any]) -> None:
     send("cpu", {"seconds": 1.0})
     process = shop.start("--process-pool", "1")
-    wait_for(lambda: shop.notes() == ["cpu begun"], seconds=30)
+    until_sync(lambda: shop.notes() == ["cpu begun"])
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
     assert shop.notes() == ["cpu begun", "cpu done"]
     assert shop.client.dbsize() <= 4
     assert _pending(shop) == 0
@@ -110,10 +116,10 @@ def test_a_process_is_replaced_above_so_much_memory(shop: Shop, send: Callable[.
     for n in range(12):
         send("fat", {"n": n})
     process = shop.start("--max-memory", "250", "-c", "1")
-    wait_for(lambda: len(shop.notes()) == 12, seconds=40)
+    until_sync(lambda: len(shop.notes()) == 12)
     process.terminate()
-    assert process.wait(20) == 0
-    assert "this process will be replaced: it uses" in process.stderr.read()  # type: ignore[union-attr]
+    assert process.wait(PATIENCE) == 0
+    assert "this process will be replaced: it uses" in shop.log()
     assert sorted(int(line.split()[1]) for line in shop.notes()) == list(range(12))
 
 
@@ -121,29 +127,29 @@ def test_a_hung_event_loop_is_ended_by_a_second_signal(shop: Shop, send: Callabl
     """It hears nothing, so it cannot give its task back: the lease runs out, and another worker has it."""
     send("hang", {"busy": True})
     process = shop.start("--lease", "2")
-    wait_for(lambda: shop.notes() == ["hanging"], seconds=30)
+    until_sync(lambda: shop.notes() == ["hanging"])
     process.terminate()
-    time.sleep(1.0)
+    pause_sync(0.5, proves="one signal leaves it its time")
     assert process.poll() is None
     process.terminate()
-    assert process.wait(15) == 70
-    assert "the event loop hangs and does not stop" in process.stderr.read()  # type: ignore[union-attr]
+    assert process.wait(PATIENCE) == 70
+    assert "the event loop hangs and does not stop" in shop.log()
     assert shop.client.llen("asynq:{default}:active") == 1
     other = shop.start("--lease", "2")
-    wait_for(lambda: len(shop.notes()) == 2, seconds=20)
+    until_sync(lambda: len(shop.notes()) == 2)
     other.kill()
 
 
 def test_a_killed_process_is_replaced_and_its_task_runs_again(shop: Shop, send: Callable[..., Any]) -> None:
-    send("slow", {"seconds": 5})
-    process = shop.start("-p", "2")
-    wait_for(lambda: shop.notes(), seconds=30)
+    send("slow", {"seconds": 3600})
+    process = shop.start("-p", "2", "--lease", "3600")  # it does not run out in this test
+    until_sync(lambda: shop.notes())
     os.kill(int(shop.notes()[0].split()[1]), signal.SIGKILL)
-    wait_for(lambda: len(shop.notes()) == 2, seconds=15)  # long before its lease of 12 s runs out
-    process.terminate()
-    time.sleep(1.0)
-    process.terminate()
-    assert process.wait(20) == 0
+    until_sync(lambda: len(shop.notes()) == 2, what="the second run")
+    until_sync(lambda: shop.log().count(" serves ") == 3, what="the process in its place")
+    _terminate_twice(shop, process)
+    assert process.wait(PATIENCE) == 0, shop.log()
+    assert shop.log().count("ended with") == 1, shop.log()
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
@@ -151,8 +157,8 @@ def test_ctrl_c_once_lets_running_handlers_finish(shop: Shop, send: Callable[...
     """A terminal sends SIGINT to the whole group, and a supervisor passes it on: that is still one wish, not two."""
     send("slow", {"seconds": 2.0})
     process = shop.start("-p", processes)
-    wait_for(lambda: shop.notes(), seconds=30)
+    until_sync(lambda: shop.notes())
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0, shop.log()
     assert shop.notes()[1:] == ["slow done"]
     assert _pending(shop) == 0

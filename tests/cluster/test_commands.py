@@ -12,7 +12,8 @@ import pytest
 
 from tests.cli.support import Command, fill
 from tests.cluster.conftest import Place
-from tests.support.waiting import until_sync
+from tests.support.processes import running
+from tests.support.waiting import PATIENCE, until_sync
 
 LOOKING = [
     "stats",
@@ -102,18 +103,12 @@ def test_a_worker_and_a_scheduler_of_their_own(place: Place, tmp_path: Path) -> 
     ended = run("worker", "shop:app", "--burst")
     assert ended.returncode == 0, ended.stderr
     assert sorted(path.name for path in tmp_path.glob("ran-*")) == ["ran-0", "ran-1"]
-    scheduler = subprocess.Popen(
-        [sys.executable, "-m", "veredus", "scheduler", "shop:app", "--redis", place.url],
-        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    try:
+    command = [sys.executable, "-m", "veredus", "scheduler", "shop:app", "--redis", place.url]
+    with running(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as scheduler:
 
         def ticked() -> bool:
             return "note" in run("task", "list", "-q", "one", "-s", "pending").stdout
 
         until_sync(ticked, what="a tick")
-    finally:
         scheduler.terminate()
-        assert scheduler.wait(10) == 0
-        assert scheduler.stdout is not None
-        scheduler.stdout.close()
+        assert scheduler.wait(PATIENCE) == 0

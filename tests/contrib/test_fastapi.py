@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from tests.support.processes import running
 from tests.support.servers import RealServer, free_port
 from tests.support.waiting import PATIENCE, until, until_sync
 from veredus import App, ConfigError, ConnectionLost
@@ -131,12 +131,10 @@ def test_under_uvicorn_with_reload(valkey_server: RealServer, tmp_path: Path) ->
     (tmp_path / "shop.py").write_text(WEB.format(answer="first"))
     command = [sys.executable, "-m", "uvicorn", "shop:web", "--reload", "--port", str(port), "--log-level", "warning"]
     environment = {**os.environ, "VEREDUS_REDIS_URL": valkey_server.url}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment)
-    try:
+    with running(command, cwd=tmp_path, env=environment) as process:
         _wait_for_answer(port, "first")
         (tmp_path / "shop.py").write_text(WEB.format(answer="second"))
         _wait_for_answer(port, "second")
-    finally:
         process.terminate()
         assert process.wait(PATIENCE) in (0, -15)
 

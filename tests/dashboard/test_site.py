@@ -18,7 +18,9 @@ from starlette.routing import Mount
 
 import veredus.dashboard
 from tests.dashboard.conftest import ADDRESS, TOKEN, Api, Making
+from tests.support.processes import running
 from tests.support.servers import RealServer
+from tests.support.waiting import PATIENCE
 from veredus import App
 from veredus.dashboard import asgi
 from veredus.dashboard.assets import assets
@@ -139,7 +141,7 @@ def test_what_is_this_machine_only() -> None:
 def test_the_command_prints_an_address_that_logs_in(valkey_server: RealServer) -> None:
     command = [sys.executable, "-m", "veredus", "dash", "--port", "0"]
     env = os.environ | {"VEREDUS_REDIS_URL": valkey_server.url}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with running(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"(http://127\.0\.0\.1:\d+/)#token=(\S+)", line)
@@ -148,5 +150,5 @@ def test_the_command_prints_an_address_that_logs_in(valkey_server: RealServer) -
         assert answer.status_code == 200
         assert httpx.get(f"{found[1]}api/overview").status_code == 401
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=PATIENCE)
         assert "Traceback" not in err

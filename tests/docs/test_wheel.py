@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import ROOT, Block, blocks
+from tests.support.processes import running
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(not os.environ.get("VEREDUS_TEST_WHEEL"), reason="make docs-check runs it")
 
@@ -63,14 +65,14 @@ def test_the_first_page_word_for_word(environment: dict[str, str], tmp_path: Pat
     (tmp_path / program.file).write_text(program.text)
     worker, send = [shlex.split(line) for line in lines(first_page()) if not line.startswith("pip")]
     log = tmp_path / "worker.log"
-    with log.open("wb") as output:
-        started = subprocess.Popen(worker, cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    try:
+    with (
+        log.open("wb") as output,
+        running(worker, cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT) as started,
+    ):
         sent = subprocess.run(send, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
         assert (sent.returncode, sent.stdout) == (0, "sent to Ada\n"), sent.stderr + log.read_text()
-    finally:
         started.send_signal(signal.SIGINT)
-        assert started.wait(timeout=40) == 0
+        assert started.wait(timeout=PATIENCE) == 0
     assert "welcome Ada" in log.read_text()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.support import processes
 from tests.support.waiting import until_sync
 from veredus import embedded
 from veredus.cli.redis import redis_group
@@ -25,13 +26,9 @@ from .conftest import is_alive, kill
 @pytest.fixture
 def foreground(data: Path) -> Iterator[subprocess.Popen[str]]:
     code = "from veredus.cli.redis import redis_group; redis_group()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "--data", str(data)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    yield process
-    if process.poll() is None:
-        process.terminate()
-    process.communicate(timeout=30)
+    command = [sys.executable, "-c", code, "--data", str(data)]
+    with processes.running(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        yield process
 
 
 def running(data: Path) -> embedded.Server:

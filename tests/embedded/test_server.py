@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import running
 from tests.support.waiting import until_sync
 from veredus import embedded
 from veredus.embedded import sockets
@@ -56,8 +58,10 @@ def test_settings_of_the_server(data: Path) -> None:
 
 def test_many_processes_at_once_share_one_server(data: Path) -> None:
     code = f"from veredus import embedded; print(embedded.ensure({str(data)!r}).pid)"
-    processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(6)]
-    pids = [process.communicate(timeout=60)[0].strip() for process in processes]
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, "-c", code]
+        processes = [stack.enter_context(running(command, stdout=subprocess.PIPE)) for _ in range(6)]
+        pids = [process.communicate(timeout=60)[0].strip() for process in processes]
     server = embedded.status(data)
     assert server is not None
     assert pids == [str(server.pid)] * 6

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,7 +16,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.servers import VALKEY_ONLY, RealServer, free_port, wait_for
+from tests.support.processes import running
+from tests.support.servers import VALKEY_ONLY, RealServer, free_port
+from tests.support.waiting import PATIENCE, until_sync
 from veredus import App, ConfigError, WorkerStopped
 from veredus.events import Aggregated, ItemDropped, LeaseWasLost, TaskRecovered
 from veredus.model.message import TaskMessage
@@ -193,51 +193,47 @@ def test_several_processes_answer_as_one(valkey_server: RealServer, tmp_path: Pa
     port = free_port()
     environment = {**os.environ, "VEREDUS_REDIS_URL": valkey_server.url}
     command = [sys.executable, "-m", "veredus", "worker", "shop:app", "-p", "2", "-c", "7", "--metrics", str(port)]
-    process = subprocess.Popen(
-        [*command, "--log-format", "json"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE
-    )
 
     def samples() -> Samples:
         with contextlib.suppress(httpx.HTTPError):
             return parse(httpx.get(f"http://127.0.0.1:{port}/metrics").text)
         return {}
 
-    try:
-        wait_for(lambda: samples().get(("veredus_worker_hands", frozenset())) == 14, seconds=20, what="both processes")
-        app = App(valkey_server.url)
-        app.enqueue_many_sync(app.call("work") for _ in range(50))
+    app = App(valkey_server.url)
+    app.enqueue_many_sync(app.call("work") for _ in range(50))
+    app.blocking(app.close())
+    command += ["--log-format", "json"]
+    with running(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as process:
+        until_sync(lambda: samples().get(("veredus_worker_hands", frozenset())) == 14, what="both processes")
         key = ("veredus_task_attempts_total", frozenset({("queue", "default"), ("type", "work"), ("action", "done")}))
-        wait_for(lambda: all(samples().get(key) == 50 for _ in range(4)), seconds=20, what="all attempts")
-        app.blocking(app.close())
-    finally:
+        until_sync(lambda: all(samples().get(key) == 50 for _ in range(4)), what="all attempts")
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
-    lines = [json.loads(line) for line in errors.decode().splitlines()]
+    lines = [json.loads(line) for line in errors.splitlines()]
     assert any(line["message"].startswith("metrics and health on") for line in lines)
 
 
 def test_the_exporter(valkey_server: RealServer) -> None:
     app = App(valkey_server.url)
     app.enqueue_sync("elsewhere", queue="go")
+    app.blocking(app.close())
     port = free_port()
     command = [sys.executable, "-m", "veredus", "metrics", "--redis", valkey_server.url, "--memory"]
-    process = subprocess.Popen([*command, "--listen", str(port)])
-    try:
-        give_up = time.monotonic() + 20
-        text = ""
-        while not text and time.monotonic() < give_up:
-            with contextlib.suppress(httpx.HTTPError):
-                text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-        samples = parse(text)
+
+    def scraped() -> str:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        return ""
+
+    with running([*command, "--listen", str(port)]) as process:
+        samples = parse(until_sync(scraped, what="an answer"))
         assert value(samples, "asynq_tasks_enqueued_total", queue="go", state="pending") == 1
         assert value(samples, "asynq_queue_size", queue="go") == 1
         assert value(samples, "asynq_queue_memory_usage_approx_bytes", queue="go") > 0
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
-    finally:
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
-        app.blocking(app.close())
+        assert process.wait(PATIENCE) == 0
 
 
 @VALKEY_ONLY
@@ -277,8 +273,5 @@ async def test_a_hung_loop_does_not_answer(valkey_server: RealServer) -> None:
     app = App(valkey_server.url)
     async with scraped(app) as client:
         url = f"{client.base_url}/healthz"
-        asking = asyncio.create_task(asyncio.to_thread(lambda: httpx.get(url, timeout=0.2)))
-        await asyncio.sleep(0)
-        time.sleep(0.5)  # the loop hangs
         with pytest.raises(httpx.TimeoutException):
-            await asking
+            httpx.get(url, timeout=0.2)  # the loop hangs in it
