@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tools.matrix.__main__ import main, table
 from tools.matrix.cells import PER_SERVER, SERVERS, WHOLE, Cell
 
 from tests.support import servers
+from tests.support.waiting import until_sync
 
 OURS = "{}.{}".format(*sys.version_info)
 ROOT = Path(__file__).parents[2]
@@ -98,6 +100,33 @@ def test_tests_that_cannot_even_be_collected_are_a_failure(project: Path, capsys
     code, found = results(project, capsys)
     assert code == 1, "no test at all is no pass"
     assert "pytest ended with 5" in found[f"{OURS}/valkey"].failures[0]
+
+
+def test_stopped_it_leaves_no_process_behind(project: Path) -> None:
+    (project / "tests" / "test_all.py").write_text(
+        "import os, subprocess, sys, time\n"
+        "def test_long():\n"
+        "    below = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'])\n"
+        "    open('started.new', 'w').write(f'{os.getpid()} {below.pid}')\n"
+        "    os.rename('started.new', 'started')\n"
+        "    time.sleep(300)\n"
+    )
+    code = (
+        f"import pathlib, tools.matrix.__main__ as matrix; matrix.main(['--jobs', '0'], pathlib.Path({str(project)!r}))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True) as matrix:
+        until_sync((project / "started").exists, what="the first test")
+        pids = [int(pid) for pid in (project / "started").read_text().split()]
+        matrix.terminate()
+        assert matrix.stderr is not None
+        assert matrix.stderr.read().endswith("stopped\n")
+    until_sync(lambda: not any(_runs(pid) for pid in pids), what="the end of both")
+
+
+def _runs(pid: int) -> bool:
+    """What ended and was not yet waited for does not run."""
+    status = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return status.stdout.strip()[:1] not in ("", "Z")
 
 
 def test_nothing_that_could_run_is_no_success(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import time
 import xml.etree.ElementTree as ET
@@ -127,11 +128,15 @@ def count(cell: Cell, report: Path) -> None:
 def _watch(
     command: Sequence[str], root: Path, environment: dict[str, str], log: Path, told: Callable[[int], None]
 ) -> int:
-    """Run it with its output in `log`; tell how far it is, in steps of ten."""
+    """Run it with its output in `log`; tell how far it is, in steps of ten. Stopped, it leaves no process behind."""
     last = 0
-    with log.open("w") as out, subprocess.Popen(
-        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:  # fmt: skip
+    with (
+        log.open("w") as out,
+        subprocess.Popen(
+            command, cwd=root, env=environment, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as process,
+    ):  # fmt: skip
         assert process.stdout is not None
         try:
             for line in process.stdout:
@@ -143,5 +148,5 @@ def _watch(
                     told(last * 10)
             return process.wait()
         except BaseException:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)  # pytest and its workers; servers of theirs die with them
             raise
