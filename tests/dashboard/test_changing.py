@@ -6,12 +6,16 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.dashboard.conftest import Api
+import veredus.dashboard.forms
+from tests.dashboard.conftest import ADDRESS, TOKEN, Api, Making
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, forever, until
 from veredus import App
+from veredus.dashboard import asgi
+from veredus.dashboard.jobs import Job
 from veredus.dashboard.looks import ACTIONS
 from veredus.inspector.inspector import Inspector
 from veredus.store.tasks import Tasks
@@ -303,6 +307,37 @@ async def test_a_body_that_is_nested_too_deep_is_refused(api: Api) -> None:
     answer = await api.client.post("/api/queue/pause", content=deep, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["field"]) == (400, "body")
     assert "at most 500 levels" in answer.text
+
+
+async def test_a_body_that_is_too_long_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(veredus.dashboard.forms, "MAX_BODY", 1000)
+    told = await api.post("queue/pause", 400, queue="m" * 1000)
+    assert (told["field"], told["message"]) == ("body", "body: got 'too long', expected at most 1,000 bytes")
+
+
+async def test_a_server_that_is_lost_is_an_error_of_the_call_not_of_each_task(new_server: Any) -> None:
+    server = new_server()
+    async with App(server.url) as app:
+        ids = [(await app.enqueue("t", queue="mail", delay=600)).id for _ in range(2)]
+    dashboard = asgi(server.url, token=TOKEN)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(dashboard), base_url=ADDRESS) as client:
+        client.headers["authorization"] = f"Bearer {TOKEN}"
+        server.kill()
+        told = await Api(client).post("tasks/run", 503, queue="mail", ids=ids)
+    assert told["error"] == "redis_unreachable"
+    await dashboard.close()
+
+
+async def test_a_dashboard_that_closes_lets_its_jobs_end_by_themselves(made: Making) -> None:
+    dashboard, _ = await made()
+
+    async def works(job: Job) -> dict[str, Any]:
+        await job.stop.wait()
+        return {"stopped": True}
+
+    job = dashboard.backend.opened.jobs.start(Job(verb="run", title="run"), works)
+    await dashboard.close()
+    assert (job.status, job.error) == ("stopped", None)
 
 
 async def test_a_job_that_breaks_says_so_and_keeps_the_details_to_the_log(

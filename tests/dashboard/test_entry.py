@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from tests.dashboard.conftest import ADDRESS, TOKEN, Api, Making
@@ -50,6 +51,7 @@ async def test_logging_in_gives_a_cookie_that_scripts_cannot_read(made: Making) 
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
+    assert "secure" not in cookie.lower()  # it came over http, and has to go back the same way
     assert TOKEN not in cookie
     assert (await client.get("/api/overview")).status_code == 200
     me = (await client.get("/api/me")).json()
@@ -57,6 +59,15 @@ async def test_logging_in_gives_a_cookie_that_scripts_cannot_read(made: Making) 
     left = await client.post("/api/logout", json={}, headers={**OWN, CSRF_HEADER: me["csrf"]})
     assert left.status_code == 200
     assert (await client.get("/api/overview")).status_code == 401
+
+
+async def test_a_cookie_that_was_given_over_https_never_travels_in_the_clear(made: Making) -> None:
+    _, client = await made()
+    secure = ADDRESS.replace("http:", "https:")
+    client.base_url = httpx.URL(secure)
+    answer = await client.post("/api/login", json={"token": TOKEN}, headers={"origin": secure})
+    assert answer.status_code == 200
+    assert "; secure" in answer.headers["set-cookie"].lower()
 
 
 async def test_another_site_cannot_log_anybody_in(made: Making) -> None:

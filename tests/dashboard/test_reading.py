@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.dashboard.conftest import Api
+import veredus.dashboard.reading
+from tests.dashboard.conftest import TOKEN, Api, Making
+from tests.outbox.support import Log
 from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App, current
+from veredus.dashboard.looks import row_of
 from veredus.inspector.inspector import Inspector
+from veredus.model.info import SECOND, TaskInfo
 from veredus.model.limits import Limit
+from veredus.store.store import Store, connect
 
 SCRIPT = '<script>alert("x")</script><img src=x onerror=alert(1)>'
 
@@ -164,6 +170,32 @@ async def test_long_bytes_are_shortened_and_say_so(app: App, api: Api) -> None:
     assert (await api.get("task", queue="mail", id=raw.id))["payload"]["truncated"] is False
 
 
+def test_a_line_of_a_list_has_the_beginning_of_a_long_error_and_no_half_character() -> None:
+    long = TaskInfo(
+        id="a", queue="q", type="t", state="retry", payload=("a" + "ü" * 200).encode(), last_error="x" * 500
+    )
+    row = row_of(long)
+    assert row["last_err"] == "x" * 240
+    assert row["payload"]["utf8"] == "a" + "ü" * 119  # the 240th byte is the first half of one more
+    assert row["payload"]["size"] == 401
+
+
+async def test_with_very_many_queues_the_overview_has_only_the_last_rate_of_each(
+    app: App, made: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dashboard, client = await made()
+    client.headers["authorization"] = f"Bearer {TOKEN}"
+    for queue in ("a", "b"):
+        await app.enqueue("t", queue=queue)
+    opened = dashboard.backend.opened
+    for second in (10, 20, 30):  # long ago, so that the look itself is one more sample
+        seen = [replace(info, timestamp_ns=second * SECOND) for info in await opened.inspector.stats()]
+        opened.recent.note(seen)
+    assert [len(queue["recent"]) for queue in (await Api(client).get("overview"))["queues"]] == [3, 3]
+    monkeypatch.setattr(veredus.dashboard.reading, "MANY_QUEUES", 1)
+    assert [len(queue["recent"]) for queue in (await Api(client).get("overview"))["queues"]] == [1, 1]
+
+
 async def test_groups_lanes_limits_and_schedules(app: App, api: Api, inspector: Inspector) -> None:
     for n in range(3):
         await app.enqueue("t", {"n": n}, queue="mail", group="digest")
@@ -194,6 +226,20 @@ async def test_the_server_and_the_gateway(app: App, api: Api) -> None:
     assert {finding["kind"] for finding in seen["findings"]} >= {"version", "persistence", "memory"}
     assert await api.get("gateway") == {"nodes": [], "sessions": 0}
     assert await api.get("sessions") == {"sessions": [], "after": ""}
+
+
+async def test_sessions_come_page_by_page_or_all_of_one_user(api: Api, valkey_server: RealServer) -> None:
+    store = Store(connect(valkey_server.url))
+    log = Log(store, None)
+    sids = sorted([(await log.create(user)).sid for user in ("ann", "bob", "bob", "cem")])
+    first = await api.get("sessions", limit=3)
+    assert [row["session_id"] for row in first["sessions"]] == sids[:3]
+    assert first["after"] == sids[2]
+    second = await api.get("sessions", limit=3, after=first["after"])
+    assert [row["session_id"] for row in second["sessions"]] == sids[3:]
+    assert second["after"] == ""
+    assert [row["user"] for row in (await api.get("sessions", user="bob"))["sessions"]] == ["bob", "bob"]
+    await store.close()
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ def _info(queue: str, second: float, processed: int, failed: int = 0) -> QueueIn
 
 def test_rates_are_differences_over_time() -> None:
     recent = Recent()
-    for second, processed, failed in ((100, 50, 5), (102, 70, 6), (103, 99, 9), (106, 110, 6)):
-        recent.note([_info("mail", second, processed, failed)])  # the third comes too soon; the last one was reset
-    assert recent.rates("mail") == [(102_000, 10.0, 0.5), (106_000, 10.0, 0.0)]
+    for second, processed, failed in ((100, 50, 5), (102, 70, 6), (103, 99, 9), (106, 110, 6), (108, 4, 1)):
+        recent.note([_info("mail", second, processed, failed)])  # the third comes too soon; the last two were reset
+    assert recent.rates("mail") == [(102_000, 10.0, 0.5), (106_000, 10.0, 0.0), (108_000, 0.0, 0.0)]
     assert recent.rates("other") == []
 
 

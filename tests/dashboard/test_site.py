@@ -126,11 +126,38 @@ async def test_it_ends_with_streams_open(app: App) -> None:
         await asyncio.wait_for(running, 8)
 
 
+def test_another_event_loop_gets_a_connection_of_its_own(valkey_server: RealServer) -> None:
+    """Test clients of web frameworks and reloading servers run one app in several loops, one after the other."""
+    dashboard = asgi(valkey_server.url, token=TOKEN)
+
+    async def look() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(dashboard), base_url=ADDRESS) as client:
+            answer = await client.get("/api/overview", headers={"authorization": f"Bearer {TOKEN}"})
+        assert answer.status_code == 200, answer.text
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(look())
+        opened = dashboard.backend._opened
+        second.run(look())
+        second.run(dashboard.close())
+        assert opened is not None
+        first.run(opened.redis.close())
+
+
 def test_a_port_in_use_is_named(app: App) -> None:
     first = Serving(asgi(app, token=TOKEN), "127.0.0.1", 0)
     with pytest.raises(ConfigError, match=f"127.0.0.1:{first.port}"):
         Serving(asgi(app, token=TOKEN), "127.0.0.1", first.port)
     first._socket.close()
+
+
+def test_the_address_of_an_ipv6_host_has_brackets(app: App) -> None:
+    try:
+        serving = Serving(asgi(app, token=TOKEN), "::1", 0)
+    except ConfigError as exc:
+        pytest.skip(f"no IPv6 on this machine: {exc}")
+    assert serving.address == f"http://[::1]:{serving.port}/"
+    serving._socket.close()
 
 
 def test_what_is_this_machine_only() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from veredus.clock import SYSTEM
@@ -76,7 +76,7 @@ class Live:
             found.append(self._topics.get(name) or Topic(name, self._readings[address], query))
         return found
 
-    async def stream(self, topics: list[Topic]) -> AsyncIterator[bytes]:
+    async def stream(self, topics: list[Topic]) -> AsyncGenerator[bytes, None]:
         """Everything at first, then what changed."""
         self._streams += 1
         for position, topic in enumerate(topics):
