@@ -25,6 +25,14 @@ def test_a_bucket_lets_its_burst_pass_and_then_its_rate() -> None:
     assert 495 <= passed <= 505
 
 
+def test_a_bucket_says_how_long_to_wait_from_now() -> None:
+    bucket = Bucket(50.0, 1.0, 0.0)
+    assert bucket.take(0.0) == 0.0
+    assert bucket.take(0.005) == pytest.approx(0.015)
+    assert bucket.take(0.015) == pytest.approx(0.005)
+    assert bucket.take(0.02) == 0.0
+
+
 def test_a_bucket_never_holds_more_than_its_burst() -> None:
     bucket = Bucket(50.0, 10.0, 0.0)
     assert sum(bucket.take(1000.0) == 0.0 for _ in range(100)) == 10

@@ -281,6 +281,20 @@ def test_a_reset_is_told_once_and_counts_from_its_own_cursor() -> None:
     assert link.receive(sent(new), 2.0) == [Received(new, Cursor("e2", 8, 5001))]
 
 
+def test_an_answer_that_was_not_handled_before_a_reset_settles_nothing() -> None:
+    """It comes again under the new epoch. Until then its request is open, and sent again after a lost connection."""
+    link = open_client()
+    link.request("a")
+    link.receive(sent(message(1, kind=Kind.RESPONSE, rid=1)), 1.0)
+    reconnect(link, welcome("reset", cursor=Cursor("e2", 0, 0), reason="fork", top=2))
+    link.receive(sent(Message(1, 5000)), 2.0)
+    link.done(Cursor("e2", 1, 5000), 2.0)
+    assert link.unanswered == 1
+    link.receive(sent(Message(2, 5001, kind=Kind.RESPONSE, rid=1)), 2.0)
+    link.done(Cursor("e2", 2, 5001), 2.0)
+    assert link.unanswered == 0
+
+
 def test_a_fork_behind_what_was_done_is_found_by_the_time_of_a_repeated_message() -> None:
     link = open_client()
     link.receive(sent(*(message(seq) for seq in range(1, 5))), 1.0)
@@ -383,6 +397,13 @@ def test_a_silent_server_counts_as_dead_after_heartbeat_pong_and_slack() -> None
     assert end.code == CloseCode.NO_PONG
 
 
+def test_half_a_frame_is_no_sign_of_life() -> None:
+    link = open_client()
+    for second, byte in enumerate(sent(message(1, body=b"1" * 100))[:36], 1):
+        assert link.receive(bytes([byte]), float(second)) == []
+    assert isinstance(link.tick(37.0)[0], Ended)
+
+
 def test_a_server_that_never_welcomes() -> None:
     link = ClientLink()
     link.connected(0.0)
@@ -400,6 +421,21 @@ def test_a_stall_is_found_by_the_top_in_a_ping() -> None:
     (end,) = link.tick(15.0)
     assert isinstance(end, Ended)
     assert end.code == CloseCode.INSUFFICIENT_STATE
+
+
+def test_a_server_that_delivers_what_it_has_told_of_is_not_stalled() -> None:
+    link = open_client()
+    link.receive(sent(Ping(1, 9)), 10.0)
+    for seq in (1, 2):
+        now = 10.0 + seq * 3
+        link.receive(sent(message(seq)), now)
+        link.done(at(seq), now)
+        assert link.tick(now + 2.0) == []
+    link.receive(sent(Gap(3, 5, "quota", 1005)), 20.0)
+    link.done(at(5), 20.0)
+    assert link.tick(22.0) == []
+    assert link.deadline() == 25.0
+    assert isinstance(link.tick(25.0)[0], Ended)
 
 
 def test_our_own_slowness_is_no_stall() -> None:
@@ -432,6 +468,14 @@ def test_other_events_and_frames() -> None:
     link.disconnected(1.0)
     link.join("g")
     assert not link.has_output
+
+
+def test_a_new_token_is_shown_at_the_next_connection_too() -> None:
+    link = open_client()
+    link.authenticate("new")
+    drain(link)
+    hello, _, _ = reconnect(link, welcome("resumed"))
+    assert hello.token == "new"
 
 
 @pytest.mark.parametrize(("action", "body"), [("", b""), ("a" * 257, b""), ("a", b"1" * 65_000)])

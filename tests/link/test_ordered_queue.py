@@ -127,6 +127,16 @@ def test_o4_retransmission_is_in_ascending_order(queue: OrderedMessageQueue, wir
     assert wire.sent == list(range(1, 13))
 
 
+def test_the_time_of_a_message_counts_from_when_it_left_not_from_when_it_came(
+    queue: OrderedMessageQueue, wire: Wire
+) -> None:
+    put(queue, 2, now=0.0)
+    put(queue, 1, now=20.0)
+    assert queue.retry_timed_out_messages(34.0) == 0
+    assert queue.retry_timed_out_messages(35.0) == 2
+    assert wire.sent == [1, 2, 1, 2]
+
+
 def test_o5_what_was_retried_in_vain_is_reported_and_kept_not_forgotten(queue: OrderedMessageQueue, wire: Wire) -> None:
     put(queue, 1, 2)
     for round_ in range(1, 4):

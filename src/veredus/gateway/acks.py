@@ -79,7 +79,9 @@ class Acks:
                 await self._sessions.detach(left)
         except StoreError as exc:
             for sid, ack in acks.items():
-                self._acks.setdefault(sid, ack)
+                known = self._acks.get(sid)
+                if known is None or (known[0] is ack[0] and known[1:] < ack[1:]):  # of several that fail, the last
+                    self._acks[sid] = ack
             self._left += left
             self._soon(AGAIN)
             self._failed(exc)

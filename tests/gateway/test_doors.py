@@ -1,0 +1,225 @@
+"""Who comes in and how they are sent away: limits of connections, path and origin, slow authenticators, last words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from tests.gateway.support import JsonClient, gateway
+from tests.support.servers import RealServer
+from tests.support.waiting import forever, until
+from veredus import App
+from veredus.gateway import reception
+from veredus.gateway.auth import Identity
+from veredus.gateway.server import Gateway
+from veredus.store.store import Store
+from veredus.wire.entries import Kick
+
+
+async def _farewell(client: JsonClient) -> dict[str, Any]:
+    """The frame with which the gateway says why it ends the connection."""
+    return await client.frame("close")
+
+
+async def _greet(client: JsonClient, token: str = "ada", resume: dict[str, Any] | None = None) -> None:
+    await client.send({"t": "hello", "version": 1, "token": token, **({"resume": resume} if resume else {})})
+
+
+async def test_so_many_connections_and_no_more_until_one_ends(app: App) -> None:
+    async with gateway(app, max_connections=2) as gw:
+        first, second = [await JsonClient.open(gw, "ada") for _ in range(2)]
+        with pytest.raises((OSError, InvalidHandshake, ConnectionClosed)):
+            await JsonClient.open(gw, "ada")
+        assert gw.overload.refused["connections"] == 1
+        assert gw.overload.connections == 2
+        first.cut()
+        await until(lambda: gw.overload.connections == 1, what="the end of the first")
+        await JsonClient.open(gw, "ada")
+        await app.push("x", session=second.sid)
+        assert (await second.take(1))[0]["body"] == "x"
+
+
+async def test_connections_come_at_a_rate(app: App) -> None:
+    async with gateway(app, accept_rate=0.001) as gw:
+        await JsonClient.open(gw, "ada")
+        with pytest.raises((OSError, InvalidHandshake, ConnectionClosed)):
+            await JsonClient.open(gw, "ada")
+        assert gw.overload.refused["accepts"] == 1
+
+
+async def test_path_and_origins_are_those_of_the_settings(app: App) -> None:
+    async with gateway(app, path="/gw", origins="https://good.example") as gw:
+        url = f"ws://{gw.ws_address}"
+        client = await JsonClient.connect(f"{url}/gw", origin="https://good.example")
+        await client.hello("ada")
+        for wrong, origin in ((f"{url}/", "https://good.example"), (f"{url}/gw", "https://bad.example")):
+            with pytest.raises((OSError, InvalidHandshake, ConnectionClosed)):
+                await _come(wrong, origin)
+
+
+async def _come(url: str, origin: str) -> None:
+    await (await JsonClient.connect(url, origin=origin)).hello("ada")
+
+
+async def test_the_last_words_say_why_and_when_to_come_again(app: App) -> None:
+    def authenticate(token: str) -> Identity:
+        return Identity(user=token)
+
+    async with gateway(app, authenticate=authenticate) as gw:
+        client = await JsonClient.open(gw, "ada")
+        eve = await JsonClient.connect(gw)
+        await _greet(eve, "eve", client.resumption())
+        said = await _farewell(eve)
+        assert (said["code"], said.get("retry_after_ms", 0)) == (4501, 0)
+        assert "somebody else" in said["reason"]
+    assert (await _farewell(client))["code"] == 4000
+
+
+async def test_an_authenticator_that_takes_too_long_is_no_reason_to_give_up(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reception, "AUTH_TIMEOUT", 0.05)
+
+    async def authenticate(token: str) -> Identity:
+        await forever()
+        return Identity(user=token)
+
+    async with gateway(app, authenticate=authenticate) as gw:
+        client = await JsonClient.connect(gw)
+        await _greet(client)
+        said = await _farewell(client)
+        assert said["code"] == 4003
+        assert said["retry_after_ms"] > 0
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+async def test_who_comes_while_the_store_is_away_is_told_to_come_again(new_server: Any, resumes: bool) -> None:
+    server = new_server()
+    async with App(server.url, timeout=0.3) as app, gateway(app, position_check=600.0) as gw:
+        known = await JsonClient.open(gw, "ada")
+        server.freeze()
+        client = await JsonClient.connect(gw)
+        await _greet(client, "ada", known.resumption() if resumes else None)
+        said = await _farewell(client)
+        assert said["code"] == 4003
+        assert said["retry_after_ms"] > 0
+        server.thaw()
+
+
+async def _broken_hook(identity: Identity, group: str) -> bool:
+    raise RuntimeError("no list of members today")
+
+
+@pytest.mark.parametrize("hook", [None, _broken_hook])
+async def test_without_a_hook_or_with_one_that_fails_nobody_joins_a_group(app: App, hook: Any) -> None:
+    async with gateway(app, may_join=hook) as gw:
+        client = await JsonClient.open(gw, "ada")
+        await client.send({"t": "join", "group": "room"})
+        answer = (await client.frame("vol"))["body"]
+        assert (answer["joined"], answer["code"]) == (False, 403)
+        assert (await app.push("x", group="room")).queued == 0
+
+
+def _slow(gw: Gateway, monkeypatch: pytest.MonkeyPatch, verb: str) -> tuple[asyncio.Event, asyncio.Event]:
+    """Sessions are created (or attached) in Redis, and the gateway hears of it when it is let go on."""
+    sessions = gw._reception._sessions
+    real = getattr(sessions, verb)
+    written, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*args: Any, **more: Any) -> Any:
+        answer = await real(*args, **more)
+        written.set()
+        await go_on.wait()
+        return answer
+
+    monkeypatch.setattr(sessions, verb, slowly)
+    return written, go_on
+
+
+@pytest.mark.parametrize("verb", ["create", "attach"])
+async def test_who_leaves_while_coming_in_leaves_a_session_that_can_expire(
+    app: App, gw_store: Store, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    async with gateway(app) as gw:
+        known = await JsonClient.open(gw, "ada")
+        known.cut()
+        await until(lambda: not gw.delivery.connections, what="the cut is noticed")
+        written, go_on = _slow(gw, monkeypatch, verb)
+        client = await JsonClient.connect(gw)
+        await _greet(client, "ada", known.resumption() if verb == "attach" else None)
+        await written.wait()
+        client.cut()
+        await until(lambda: not gw.delivery.connections, what="the second cut is noticed")
+        go_on.set()
+
+        async def all_detached() -> bool:
+            return {row.state for row in await gw_store.sessions.listing()} == {"detached"}
+
+        await until(all_detached, what="the detach")
+        assert not gw.delivery.attached
+
+
+async def test_the_floor_of_answered_requests_counts_from_the_hello_on(app: App) -> None:
+    @app.action("echo", where="gateway")
+    async def echo(text: str) -> str:
+        return text
+
+    async with gateway(app) as gw:
+        client = await JsonClient.open(gw, "ada")
+        for rid in (1, 2):
+            await client.request(rid, "echo", {"text": "x"})
+            await client.frame("msg", rid=rid)
+        again = await JsonClient.open(gw, "ada", client.resumption(), rid_floor=1)
+        assert [(one["rid"], one["state"]) for one in again.welcome["open"]] == [(2, "done")]
+
+
+async def test_over_its_quota_a_session_may_be_closed_and_resumed(app: App) -> None:
+    async with gateway(app, quota_entries=3, policy="close") as gw:
+        client = await JsonClient.open(gw, "ada")
+        statuses = [(await app.push(n, session=client.sid)).status for n in range(4)]
+        assert statuses[:3] == ["queued"] * 3
+        assert await client.close_code() == 4002
+
+
+async def test_a_late_word_to_an_earlier_connection_does_not_end_the_present_one(app: App) -> None:
+    async with gateway(app) as gw:
+        client = await JsonClient.open(gw, "ada")
+        again = await JsonClient.open(gw, "ada", client.resumption())
+        connection = gw.delivery.attached[client.sid]
+        gw.delivery.hinted([Kick(client.sid, connection.generation - 1, "superseded")])
+        await app.push("x", session=client.sid)
+        assert (await again.take(1))[0]["body"] == "x"
+        gw.delivery.hinted([Kick(client.sid, connection.generation, "superseded")])
+        assert await again.close_code() == 4503
+
+
+async def test_a_gateway_that_stops_takes_its_name_from_the_list_and_ends_its_lifespan(
+    valkey_server: RealServer, gw_store: Store
+) -> None:
+    steps: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(app: App) -> AsyncIterator[dict[str, int]]:
+        steps.append("begin")
+        yield {"n": 1}
+        steps.append("end")
+
+    async with App(valkey_server.url, lifespan=lifespan) as app:
+
+        @app.action("state", where="gateway")
+        async def state() -> int:
+            return int(app.state["n"])
+
+        async with gateway(app) as gw:
+            client = await JsonClient.open(gw, "ada")
+            await client.request(1, "state")
+            assert (await client.frame("msg", rid=1))["body"] == 1
+            assert list(await gw_store.nodes.nodes()) == [gw.node]
+            assert steps == ["begin"]
+    assert steps == ["begin", "end"]
+    assert {node.alive for node in (await gw_store.nodes.nodes()).values()} <= {False}
