@@ -159,3 +159,17 @@ async def test_five_thousand_in_one_call(q: Queue) -> None:
     left = await q.everything()
     assert set(left) == {q.key("processed"), q.key(f"processed:{DAY}"), q.key("batch:w")}
     assert left[q.key("processed")].value == "5000"
+
+
+async def test_each_row_has_its_own_owner_though_the_leases_end_together(q: Queue) -> None:
+    await q.enqueue("a", "b", "c")
+    await q.dequeue(2, worker="w", number=1)
+    await q.dequeue(1, worker="x", number=9)
+    assert await q.done(("a", "w:1"), ("b", "x:9"), ("c", "x:9")) == [2]
+    assert await q.active() == ["b"]
+
+
+async def test_a_position_is_reported_once_however_often_its_id_comes(q: Queue) -> None:
+    await q.activate("a")
+    assert await q.done(("a", "w:1"), ("a", "x:9"), ("a", "w:1")) == [2, 3]
+    assert await q.active() == []

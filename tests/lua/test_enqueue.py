@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.keyspace import Key
 from tests.support.queue import NOW, Queue, differences
+from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus.errors import CommandRefused
 
 LOCK = "asynq:{q}:unique:t:1"
@@ -131,3 +133,23 @@ async def test_five_thousand_in_one_call(q: Queue) -> None:
     ids = [f"t{i}" for i in range(5000)]
     assert await q.enqueue(*ids) == [1] * 5000
     assert await q.pending() == ids
+
+
+@VALKEY_ONLY
+async def test_nanoseconds_have_all_their_digits_early_in_a_second_too(q: Queue) -> None:
+    """Where the microseconds begin with a zero."""
+
+    async def early() -> bool:
+        _, before = await q.client.time()
+        await q.enqueue("alone", now=None)
+        await q.enqueue("first", "second", now=None)
+        _, after = await q.client.time()
+        hit = bool(before <= after < 100_000)
+        if not hit:
+            await q.client.flushall()
+        return hit
+
+    await until(early, what="a call in the first tenth of a second")
+    seconds, _ = await q.client.time()
+    for task_id in ("alone", "first"):
+        assert abs(int((await q.fields(task_id))["pending_since"]) / 1e9 - seconds) < 60

@@ -35,12 +35,14 @@ class Bound(Queue):
         limit_key: str = "",
         expires: str = "",
         message: bytes = b"m",
+        lock: str = "",
+        ttl: float = 0,
         now: int | None = None,
     ) -> list[int]:
         """Each entry: (id, order key)."""
         args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries)]
         for task_id, order_key in entries:
-            args += [task_id, message, "", 0, expires, due, order_key, int(hold), limit_key]
+            args += [task_id, message, lock, ttl, expires, due, order_key, int(hold), limit_key]
         return await self._run(ENQUEUE_BOUND, self.keys("pending scheduled retry due"), args, now or self.now)
 
     async def lane(self, order_key: str) -> list[str]:

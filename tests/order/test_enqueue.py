@@ -86,3 +86,40 @@ async def test_a_closed_queue_takes_none(q: Bound) -> None:
     before = await q.everything()
     assert await q.line_up(("a", "k")) == [-4]
     assert await q.everything() == before
+
+
+async def test_a_unique_lock_is_taken_and_lasts_from_when_the_task_is_due(q: Bound) -> None:
+    lock, late = q.key("unique:now"), q.key("unique:late")
+    assert await q.line_up(("a", "k"), lock=lock, ttl=100) == [1]
+    assert await q.line_up(("b", "k"), lock=lock, ttl=100) == [-1]
+    assert await q.line_up(("c", "k"), lock=late, ttl=100, due="+50000") == [1]
+    assert [await q.client.get(name) for name in (lock, late)] == [b"a", b"c"]
+    assert 90 < await q.client.ttl(lock) <= 100
+    assert 140 < await q.client.ttl(late) <= 150
+    assert (await q.fields("a"))["unique_key"] == lock
+    assert await q.states() == {"a": "pending", "c": "scheduled"}
+
+
+@pytest.mark.parametrize("ttl", [0, 0.5])
+async def test_a_lock_without_a_whole_lifetime_stops_it_before_the_first_write(q: Bound, ttl: float) -> None:
+    before = await q.everything()
+    with pytest.raises(CommandRefused, match="whole seconds"):
+        await q.line_up(("a", "k"), lock=q.key("unique:x"), ttl=ttl)
+    assert await q.everything() == before
+
+
+async def test_a_delayed_task_is_due_to_the_millisecond_and_announced(q: Bound) -> None:
+    async with q.wakeups() as heard:
+        await q.line_up(("a", "k"), due="+500")
+        await q.line_up(("b", "k"), due="+700")
+        await q.line_up(("c", "k"), due="+100")
+    assert heard == [str(NOW + 500), str(NOW + 100)]
+    assert await q.scores("due") == {"a": NOW + 500, "b": NOW + 700, "c": NOW + 100}
+
+
+async def test_a_lane_is_looked_after_in_its_turn_however_many_join_it(q: Bound) -> None:
+    """Whoever joins does not put off the next look: the first may have ended without us."""
+    await q.line_up(("a", "k"))
+    q.now += 1000
+    await q.line_up(("b", "k"))
+    assert await q.scores("lanes") == {"k": NOW}

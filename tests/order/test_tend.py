@@ -125,3 +125,24 @@ async def test_a_damaged_lane_does_not_hold_up_the_sweep(q: Bound) -> None:
     await go_delete(q, "b")
     await q.tend()
     assert (await q.states())["c"] == "pending"
+
+
+async def test_an_id_that_go_gave_to_another_task_has_no_place_in_the_lane(three: Bound) -> None:
+    assert await go_dequeue(three) == "a"
+    await go_done(three, "a")
+    await three.enqueue("a")
+    await three.tend()
+    assert await three.states() == {"a": "pending", "b": "pending", "c": "parked"}
+    assert await three.lane("k") == ["b", "c"]
+
+
+async def test_the_first_that_waits_for_no_limit_any_more_goes_on(three: Bound) -> None:
+    await go_delete(three, "a")
+    await three.client.hset(three.task("b"), "limited_by", "task:t")
+    await three.client.zadd(three.key("waiting:task:t"), {"b": 1})
+    await three.tend()
+    assert (await three.states())["b"] == "parked", "it is its turn, but there is no room"
+    await three.client.delete(three.key("waiting:task:t"))
+    await three.tend()
+    assert (await three.states())["b"] == "pending"
+    assert "limited_by" not in await three.fields("b")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.order.support import MESSAGE, Bound, go_run
+from tests.order.support import MESSAGE, Bound, go_delete, go_run
 from tests.support.keyspace import breaches
 from tests.support.queue import NOW
 
@@ -175,3 +175,77 @@ async def test_nothing_is_left_of_a_lane_without_tasks(busy: Bound) -> None:
         await take(busy, number)
     assert not await busy.client.keys("*lane*")
     assert not await busy.client.exists(busy.key("scheduled"))
+
+
+async def test_a_completed_task_leaves_its_lane_although_an_archived_one_would_hold_it_up(q: Bound) -> None:
+    await q.line_up(("a", "k"), ("b", "k"), hold=True)
+    await take(q)
+    await q.complete("a")
+    assert await q.lane("k") == ["b"]
+    assert (await q.states())["b"] == "pending"
+
+
+async def test_run_out_of_turn_behind_a_first_that_is_gone_it_is_put_right_at_once(q: Bound) -> None:
+    """Not only by the next sweep; and the reply knows that one is pending again."""
+    await q.line_up(("a", "k"), ("b", "k"))
+    await go_delete(q, "a")
+    await go_run(q, "b")
+    ids, reply = await q.dequeue(5, now=q.now)
+    assert (ids, reply[2]) == ([], 1)
+    assert await q.states() == {"b": "pending"}
+    assert await q.lane("k") == ["b"]
+
+
+async def test_the_reply_counts_the_one_whose_turn_came_by_an_expiry(q: Bound) -> None:
+    await q.line_up(("a", "k"), expires="+100")
+    await q.line_up(("b", "k"))
+    q.now += 200
+    ids, reply = await q.dequeue(5, now=q.now)
+    assert (ids, reply[2]) == ([], 1)
+    assert await q.pending() == ["b"]
+
+
+async def test_who_stands_in_no_lane_begins_a_new_one(q: Bound) -> None:
+    await q.line_up(("a", "k"))
+    await q.client.delete(q.key("lane:k"), q.key("lanes"))
+    assert await take(q) == ["a"]
+    assert await q.lane("k") == ["a"]
+    await q.line_up(("b", "k"))
+    assert (await q.states())["b"] == "parked"
+
+
+async def test_parked_when_it_is_due_it_does_not_go_to_the_front_later(q: Bound) -> None:
+    await q.line_up(("a", "k"))
+    await q.line_up(("b", "k"), due="+100")
+    await q.client.hset(q.task("b"), "front", "1")
+    q.now += 200
+    await q.forward(now=q.now)
+    assert (await q.states())["b"] == "parked"
+    assert "front" not in await q.fields("b")
+
+
+async def test_a_damaged_lane_keeps_no_order_and_holds_up_nobody(q: Bound) -> None:
+    await q.line_up(("a", "k"))
+    await q.line_up(("late", "k"), due="+100")
+    assert await take(q) == ["a"]
+    await q.client.delete(q.key("lane:k"))
+    await q.client.set(q.key("lane:k"), "x")
+    assert await q.done("a") == []
+    assert await q.scores("lanes") == {"k": NOW}, "it stays on the list, where the doctor finds it"
+    q.now += 200
+    await q.forward(now=q.now)
+    assert await q.pending() == ["late"]
+
+
+async def test_only_an_archived_task_holds_a_lane_up_and_is_released(q: Bound) -> None:
+    await q.line_up(("a", "k"), ("b", "k"), hold=True, message=MESSAGE)
+    before = await q.everything()
+    (lane,) = await q.lanes.info("q", ["k"])
+    assert not lane.held
+    assert await q.lanes.release("q", "k") == ""
+    assert await q.everything() == before
+    await take(q)
+    await q.archive("a")
+    (lane,) = await q.lanes.info("q", ["k"])
+    assert lane.held
+    assert await q.lanes.release("q", "k") == "a"

@@ -100,12 +100,34 @@ async def test_every_end_is_told_to_everybody_who_waits_and_to_nobody_else(q: Qu
         assert "waited" not in await q.fields(task_id)
 
 
-async def test_a_large_result_is_announced_and_not_sent_along(q: Queue) -> None:
+@pytest.mark.parametrize(("mark", "verb"), [("delete", "cancelled"), ("archive", "done"), ("", "done")])
+async def test_the_end_of_a_task_that_was_to_be_deleted_is_told_as_such(q: Queue, mark: str, verb: str) -> None:
     await q.activate("a")
     await look(q, "a")
+    if mark:
+        await q.client.hset(q.task("a"), "cancel", mark)
     async with listening(q, CHANNEL) as heard:
-        await q.complete(("a", "w:1", "", b"M", 60, 1, b"x" * 70_000))
-    assert heard == [(CHANNEL, said(q, "completed", "a"))]
+        await q.done("a")
+    assert heard == [(CHANNEL, said(q, verb, "a"))]
+
+
+@pytest.mark.parametrize("verb", ["complete", "archive"])
+async def test_an_ended_task_bears_no_mark_of_a_cancel(q: Queue, verb: str) -> None:
+    """Run again by hand, it is not cancelled by a wish of long ago."""
+    await q.activate("a")
+    await q.client.hset(q.task("a"), "cancel", "delete")
+    await getattr(q, verb)("a")
+    assert "cancel" not in await q.fields("a")
+
+
+async def test_a_large_result_is_announced_and_not_sent_along(q: Queue) -> None:
+    await q.activate("a", "b")
+    await look(q, "a")
+    await look(q, "b")
+    most = b"x" * 65_536
+    async with listening(q, CHANNEL) as heard:
+        await q.complete(("a", "w:1", "", b"M", 60, 1, most), ("b", "w:1", "", b"M", 60, 1, most + b"x"))
+    assert heard == [(CHANNEL, said(q, "completed", "a", b"=" + most)), (CHANNEL, said(q, "completed", "b"))]
 
 
 async def test_a_retry_is_no_end_and_the_listener_stays(q: Queue) -> None:
