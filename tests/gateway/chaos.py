@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.gateway.fleet import Site
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App
 from veredus.model.frames import Kind
 from veredus.peer import Message, Peer, RequestError, connect
@@ -139,7 +140,7 @@ async def _produce(app: App, journals: list[Journal], plan: Plan, number: int, s
                 return
             assert result.status == "full", result
             figures.full += 1
-            await asyncio.sleep(dice.uniform(0.05, 0.2))
+            await asyncio.sleep(dice.uniform(0.01, 0.04))
 
     while left:
         flight = [left.pop() for _ in range(min(len(left), dice.randrange(1, 100)))]
@@ -220,14 +221,17 @@ async def _calm(calm: asyncio.Event, seconds: float) -> bool:
 async def _until_all_is_read(app: App, journals: list[Journal]) -> None:
     """One last message to each; when it is there, all before it should be."""
     for journal in journals:
-        while True:
-            result = await app.push({"id": "end"}, session=journal.peer.session, type="end")
-            if result.ok:
-                break
-            await asyncio.sleep(0.1)
-        journal.promised[result.seq] = "end"
-    while not all(one.items and isinstance(one.items[-1], Message) and one.items[-1].type == "end" for one in journals):
-        await asyncio.sleep(0.05)
+
+        async def pushed(session: str = journal.peer.session) -> Any:
+            result = await app.push({"id": "end"}, session=session, type="end")
+            return result if result.ok else None
+
+        journal.promised[(await until(pushed, what="room for the last message")).seq] = "end"
+
+    def is_read(one: Journal) -> bool:
+        return bool(one.items and isinstance(one.items[-1], Message) and one.items[-1].type == "end")
+
+    await until(lambda: all(map(is_read, journals)), seconds=600, what="the end of every log")
 
 
 def _standing(journals: list[Journal]) -> str:

@@ -9,12 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.support.servers import RealServer, free_port
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--heartbeat", "1", "--pong", "1", "--drain", "0.5", "--log-level", "info")
@@ -100,18 +100,22 @@ class Site:
     def urls(self, scheme: str) -> list[str]:
         return [f"{scheme}://127.0.0.1:{ports[scheme == 'quic']}" for ports in self.ports]
 
-    async def ready(self, seconds: float = 20.0) -> None:
+    async def ready(self) -> None:
         """Until every gateway takes connections."""
-        give_up = time.monotonic() + seconds
-        for ws, _ in self.ports:
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", ws)
-                    writer.close()
-                    break
-                except OSError:
-                    assert time.monotonic() < give_up, self.logs()
-                    await asyncio.sleep(0.05)
+
+        async def takes_connections(port: int) -> bool:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                return False
+            writer.close()
+            return True
+
+        try:
+            for ws, _ in self.ports:
+                await until(lambda ws=ws: takes_connections(ws), what="a listening gateway")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n{self.logs()}") from None
 
     def logs(self, most: int = 3000, name: str = "") -> str:
         """The end of what the processes of this name wrote."""

@@ -12,24 +12,17 @@ app = App(os.environ.get("VEREDUS_REDIS_URL", "redis://127.0.0.1:1/0"), queue="s
 
 
 @app.action("work", max_retry=50, retry_delay=0.05, deadline=120)
-async def work(n: int, ms: float = 0) -> dict[str, Any]:
-    """Tells its client two things meanwhile, one before and one after the answer."""
+async def work(n: int, ms: float = 0, gate: str = "") -> dict[str, Any]:
+    """Tells its client two things meanwhile, one before and one after the answer; waits for the file `gate`."""
     client = current().client
     await client.notify({"own": "after", "n": n}, type="own", when="after")
     await client.notify({"own": 1, "n": n}, type="progress")
     await asyncio.sleep(ms / 1000)
+    while gate and not os.path.exists(gate):
+        await asyncio.sleep(0.02)
     await client.notify({"own": 2, "n": n}, type="progress")
     await client.notify({"own": "before", "n": n}, type="own", when="before")
     return {"n": n}
-
-
-@app.action("once")
-async def once(path: str) -> str:
-    """Leaves a line in a file for every run, then takes its time."""
-    with open(path, "a") as file:
-        file.write("run\n")
-    await asyncio.sleep(0.5)
-    return "done"
 
 
 @app.action("echo", where="gateway")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
+from tests.support.waiting import PATIENCE
 from veredus import App
 from veredus.gateway.server import Gateway
 
@@ -73,7 +73,7 @@ class JsonClient:
     async def ack(self, seq: int | None = None, rid_floor: int = 0) -> None:
         await self.send({"t": "ack", "seq": self.cursor["seq"] if seq is None else seq, "rid_floor": rid_floor})
 
-    async def next(self, seconds: float = 10.0) -> dict[str, Any]:
+    async def next(self, seconds: float = PATIENCE) -> dict[str, Any]:
         """The next frame, whatever it is; pings are answered by the way."""
         async with asyncio.timeout(seconds):
             while True:
@@ -90,7 +90,7 @@ class JsonClient:
                     self.cursor = {"epoch": self.cursor["epoch"], "seq": frame["seq"], "ts": frame["ts"]}
                 return frame
 
-    async def frame(self, kind: str, seconds: float = 10.0, **fields: Any) -> dict[str, Any]:
+    async def frame(self, kind: str, seconds: float = PATIENCE, **fields: Any) -> dict[str, Any]:
         """The next frame of this kind and with these fields; what comes before it is noted and passed over."""
         async with asyncio.timeout(seconds):
             while True:
@@ -98,11 +98,11 @@ class JsonClient:
                 if frame["t"] == kind and all(frame.get(name) == value for name, value in fields.items()):
                     return frame
 
-    async def take(self, count: int, seconds: float = 10.0) -> list[dict[str, Any]]:
+    async def take(self, count: int, seconds: float = PATIENCE) -> list[dict[str, Any]]:
         """The next so many messages."""
         return [await self.frame("msg", seconds) for _ in range(count)]
 
-    async def close_code(self, seconds: float = 10.0) -> int:
+    async def close_code(self, seconds: float = PATIENCE) -> int:
         """Read to the end: with which code it came."""
         try:
             async with asyncio.timeout(seconds):
@@ -117,13 +117,3 @@ class JsonClient:
     def cut(self) -> None:
         """As a broken network would."""
         self._socket.transport.abort()
-
-
-async def until(condition: Callable[[], object], seconds: float = 10.0, what: str = "the condition") -> None:
-    """Ask again and again until it is true."""
-    try:
-        async with asyncio.timeout(seconds):
-            while not condition():
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"{what} did not come within {seconds} s") from None

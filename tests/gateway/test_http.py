@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +10,7 @@ import httpx
 import pytest
 
 from tests.gateway.support import JsonClient, gateway
+from tests.support.waiting import PATIENCE, until
 from veredus import App
 from veredus.gateway.server import Gateway
 
@@ -23,9 +23,8 @@ EIGHT = {
 
 @pytest.fixture
 async def gw(app: App) -> AsyncIterator[Gateway]:
-    @app.action("wait", where="gateway")
-    async def wait() -> str:
-        await asyncio.sleep(0.3)
+    @app.action("answer", where="gateway")
+    async def answer() -> str:
         return "response"
 
     async with gateway(app, http="127.0.0.1:0", http_token=TOKEN) as gw:
@@ -35,7 +34,7 @@ async def gw(app: App) -> AsyncIterator[Gateway]:
 @pytest.fixture
 async def http(gw: Gateway) -> AsyncIterator[httpx.AsyncClient]:
     headers = {"authorization": f"Bearer {TOKEN}"}
-    async with httpx.AsyncClient(base_url=f"http://{gw.http_address}", headers=headers, timeout=10) as client:
+    async with httpx.AsyncClient(base_url=f"http://{gw.http_address}", headers=headers, timeout=PATIENCE) as client:
         yield client
 
 
@@ -51,7 +50,7 @@ async def test_n5_every_field_of_a_unicast_push_reaches_the_client_on_every_path
         answer = (await http.post("/push", json=push)).json()
         assert answer["success"], answer
         assert answer["results"][0]["status"] == ("held" if rid else "queued")
-    await client.request(123, "wait")
+    await client.request(123, "answer")
     immediate, before, response, after = await client.take(4)
     assert (response["rid"], response["body"]) == (123, "response")
     for message, hint in ((immediate, 0), (before, 1), (after, 2)):
@@ -135,9 +134,11 @@ async def test_sessions_are_listed_with_the_eight_statistics(gw: Gateway, http: 
         await app.push(number, session=client.sid)
     await client.take(5)
     await client.ack(2)
-    async with asyncio.timeout(5):
-        while (await http.get("/sessions")).json()[0]["last_acked_seq"] != 2:
-            await asyncio.sleep(0.02)
+
+    async def acked() -> bool:
+        return bool((await http.get("/sessions")).json()[0]["last_acked_seq"] == 2)
+
+    await until(acked)
     (row,) = (await http.get("/sessions")).json()
     assert set(row) >= EIGHT
     assert {name: row[name] for name in EIGHT} == {

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.gateway.support import JsonClient, gateway, until
+from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App
 from veredus.gateway.health import Signs, not_ready, problems
 from veredus.store.store import Store
@@ -27,13 +28,13 @@ async def test_redis_away_keeps_the_sockets_refuses_requests_and_goes_on(new_ser
         async with gateway(app, heartbeat=0.3, position_check=0.3) as gw:
             client = await JsonClient.open(gw, "ada")
             server.freeze()
-            await until(lambda: gw.delivery.degraded, 10, "the outage is noticed")
+            await until(lambda: gw.delivery.degraded, what="the notice of the outage")
             assert gw.not_ready()
             await client.request(1, "echo", {"text": "x"})
             rejected = await client.frame("reject")
             assert (rejected["code"], rejected["retryable"]) == (503, True)
             server.thaw()
-            await until(lambda: not gw.delivery.degraded, 10, "the end of the outage is noticed")
+            await until(lambda: not gw.delivery.degraded, what="the notice of its end")
             await client.request(1, "echo", {"text": "x"})
             assert (await client.frame("msg", rid=1))["body"] == "x"
             await app.push("still here", session=client.sid)

@@ -18,7 +18,7 @@ from websockets.exceptions import WebSocketException
 from tests.gateway.fleet import ROOT, Site
 from tests.gateway.support import JsonClient
 from tests.support.servers import RealServer
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 from veredus import App, ConfigError
 from veredus.peer import Connected, Message, Peer, connect
 
@@ -85,9 +85,7 @@ async def test_sigterm_moves_the_clients_to_another_gateway(valkey_server: RealS
                     sent += 1
                 await asyncio.sleep(0.02)
             assert await site.gateways[0].ended() == 0
-            async with asyncio.timeout(10):
-                while len(seen) < sent:
-                    await asyncio.sleep(0.02)
+            await until(lambda: len(seen) >= sent, what="all that was sent")
             assert sorted(seen) == list(range(sent))  # type: ignore[type-var]
             assert len(set(nodes)) == 2
             assert all(peer.stats()["resets"] == 0 for peer in peers)
@@ -101,9 +99,11 @@ async def test_a_killed_worker_s_request_is_answered_once(valkey_server: RealSer
         worker = site.worker()
         await site.ready()
         async with connect(site.urls("ws"), token="ada") as peer:
-            pending = peer.submit("work", {"n": 1, "ms": 1500})
+            gate = tmp_path / "gate"
+            pending = peer.submit("work", {"n": 1, "gate": str(gate)})
             assert await data(peer) == {"own": 1, "n": 1}
             worker.kill()
+            gate.touch()
             worker.start()
             assert await pending == {"n": 1}
             rest = [await data(peer) for _ in range(4)]
@@ -116,14 +116,14 @@ async def test_several_processes_share_a_port_and_the_dead_are_replaced(
     with Site(valkey_server, tmp_path, gateways=1, processes=2) as site:
         await site.ready()
         nodes: set[str] = set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while len(nodes) < 2:
                 client = await JsonClient.open(site.urls("ws")[0], "ada")
                 nodes.add(client.welcome["node"])
                 await client.send({"t": "bye"})
         victim = int(next(iter(nodes)).split("-")[-2])
         os.kill(victim, signal.SIGKILL)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while len(nodes) < 3:
                 try:
                     client = await JsonClient.open(site.urls("ws")[0], "ada")
@@ -144,9 +144,13 @@ async def test_the_command_lists_sessions_and_nodes(valkey_server: RealServer, t
             await client.take(1)
             gone = await JsonClient.open(gateway, "bob")
             gone.cut()
-            await asyncio.sleep(0.2)
-            text = await asyncio.to_thread(_cli, valkey_server, "gateway", "sessions", "--json")
-            rows = {row["session_id"]: row for row in json.loads(text)}
+
+            async def listed() -> Any:
+                text = await asyncio.to_thread(_cli, valkey_server, "gateway", "sessions", "--json")
+                rows = {row["session_id"]: row for row in json.loads(text)}
+                return rows if rows[gone.sid]["state"] == "detached" else None
+
+            rows = await until(listed, what="the detached session")
             assert rows[client.sid]["last_sent_seq"] == 1
             assert rows[client.sid]["pending_count"] == 1
             assert (rows[client.sid]["state"], rows[client.sid]["stopped"]) == ("attached", False)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.support import JsonClient, gateway, until
+from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
+from tests.support.waiting import forever, until
 from veredus import App, current
 from veredus.store.store import Store
 
@@ -194,7 +195,7 @@ async def test_a_cancelled_request_is_answered_at_once_and_its_task_ends(app: Ap
     async def slow() -> None:
         began.set()
         try:
-            await asyncio.sleep(30)
+            await forever()
         except asyncio.CancelledError:
             ended.append("cancelled")
             raise
@@ -218,11 +219,11 @@ async def test_s5_refused_requests_do_not_desynchronise_the_client(app: App) -> 
         refused = [await client.frame("reject") for _ in range(5)]
         assert {frame["code"] for frame in refused} == {429}
         assert all(frame["retryable"] and frame["retry_after_ms"] > 0 for frame in refused)
-        for frame in refused:
-            await asyncio.sleep(0.06)
-            await client.request(frame["rid"], "echo", {"text": str(frame["rid"])})
         while len(client.messages) < 10:
-            await client.frame("msg")
+            frame = refused.pop() if refused else await client.next()
+            if frame["t"] == "reject":
+                await asyncio.sleep(frame["retry_after_ms"] / 1000)
+                await client.request(frame["rid"], "echo", {"text": str(frame["rid"])})
         assert sorted(message["rid"] for message in client.messages) == list(range(1, 11))
         for _ in range(200):
             await client.ack()
@@ -286,9 +287,9 @@ async def test_handlers_in_the_gateway(app: App) -> None:
     async def fail() -> None:
         raise ValueError("inner matters")
 
-    @app.action("sleep", where="gateway", deadline=0.2)
+    @app.action("sleep", where="gateway", deadline=1.0)
     async def sleep() -> None:
-        await asyncio.sleep(10)
+        await forever()
 
     async with gateway(app, handlers=2) as gw:
         client = await JsonClient.open(gw, "ada")

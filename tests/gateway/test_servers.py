@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.gateway.support import JsonClient, gateway, until
+from tests.gateway.support import JsonClient, gateway
 from tests.support.clusters import Nodes
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App, current
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import jwt as pyjwt
 import pytest
 
-from tests.gateway.support import JsonClient, gateway, until
+from tests.gateway.support import JsonClient, gateway
+from tests.support.waiting import until
 from veredus import App
 from veredus.errors import Unauthorized
 from veredus.gateway.auth import Identity, jwt
@@ -45,9 +46,7 @@ async def test_a_push_arrives_with_every_field_and_its_ack_empties_the_log(app: 
         async def acked() -> bool:
             return (await gw_store.sessions.show([client.sid]))[0].floor == 1
 
-        async with asyncio.timeout(5):
-            while not await acked():
-                await asyncio.sleep(0.02)
+        await until(acked)
         await client.close()
 
 
@@ -141,9 +140,11 @@ async def test_s7_bye_ends_the_session_everywhere(app: App, gw_store: Store) -> 
         client = await JsonClient.open(gw, "ada")
         await client.send({"t": "bye"})
         assert await client.close_code() == 4504
-        async with asyncio.timeout(5):
-            while await gw_store.sessions.show([client.sid]):
-                await asyncio.sleep(0.02)
+
+        async def is_gone() -> bool:
+            return not await gw_store.sessions.show([client.sid])
+
+        await until(is_gone)
         assert (await app.push("x", session=client.sid)).status == "gone"
         again = await JsonClient.open(gw, "ada", client.resumption())
         assert again.welcome["result"] == "reset"
@@ -157,9 +158,11 @@ async def test_s2_s3_a_connection_that_ends_leaves_nothing_behind(app: App, gw_s
             client.cut()
         await until(lambda: not gw.delivery.connections and not gw.delivery.attached, what="the end of all")
         assert gw.overload.connections == 0
-        async with asyncio.timeout(10):
-            while await gw_store.sessions.count():
-                await asyncio.sleep(0.1)
+
+        async def none_left() -> bool:
+            return not await gw_store.sessions.count()
+
+        await until(none_left)
         for client in clients:
             assert (await app.push("x", session=client.sid)).status == "gone"
         assert await gw_store.sessions.sessions_of("user1") == []
@@ -245,7 +248,8 @@ async def test_an_expired_message_becomes_a_tombstone_live_and_in_replay(app: Ap
         await until(lambda: not gw.delivery.connections)
         await app.push("old", session=client.sid, ttl=0.05)
         await app.push("new", session=client.sid, ttl=60)
-        await asyncio.sleep(0.1)
+        expired_at = time.time() + 0.06
+        await until(lambda: time.time() > expired_at)
         again = await JsonClient.open(gw, "ada", client.resumption())
         first, second = await again.take(2)
         assert (first["kind"], first.get("body")) == ("tombstone", None)

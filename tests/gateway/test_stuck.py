@@ -12,6 +12,7 @@ import pytest
 from tests.gateway.fleet import Site
 from tests.gateway.support import JsonClient
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App
 from veredus.peer import Peer, connect
 
@@ -33,9 +34,7 @@ async def _p99(app: App, peers: list[Peer], found: list[float], seconds: float) 
         await asyncio.sleep(max(0.0, began + number / RATE - time.perf_counter()))
         pushes.append(asyncio.create_task(app.push(time.perf_counter(), session=peers[number % len(peers)].session)))
     await asyncio.gather(*pushes)
-    async with asyncio.timeout(20):
-        while len(found) < len(pushes):
-            await asyncio.sleep(0.01)
+    await until(lambda: len(found) >= len(pushes), what="all pushes")
     return sorted(found)[len(found) * 99 // 100]
 
 

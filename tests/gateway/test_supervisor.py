@@ -15,8 +15,8 @@ from tests.gateway.fleet import Process, Site, free_udp_port
 from tests.gateway.support import JsonClient
 from tests.support.servers import RealServer, free_port
 from tests.support.waiting import pause, until
-from veredus.gateway.processes import SAME_WISH
 from veredus.store.store import Store
+from veredus.worker.supervisor import SAME_WISH
 
 ON_LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children's ids from /proc")
 IMPATIENT = """

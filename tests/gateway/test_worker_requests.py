@@ -7,7 +7,7 @@ import math
 import time
 from typing import Any
 
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus import App, Refused, SkipRetry, current
 from veredus.model.delivery import Quota
 from veredus.model.frames import Kind, Message
@@ -49,12 +49,13 @@ async def _log(gw_store: Store, sid: str) -> list[Message]:
 
 async def _until(gw_store: Store, sid: str, rid: int) -> list[Message]:
     """Until the response is there; everything that is."""
-    async with asyncio.timeout(15):
-        while True:
-            log = await _log(gw_store, sid)
-            if any(one.kind is Kind.RESPONSE and one.rid == rid for one in log):
-                return log
-            await asyncio.sleep(0.02)
+
+    async def answered() -> list[Message] | None:
+        log = await _log(gw_store, sid)
+        return log if any(one.kind is Kind.RESPONSE and one.rid == rid for one in log) else None
+
+    log: list[Message] = await until(answered, what="the response")
+    return log
 
 
 async def test_before_response_after_and_what_is_told_meanwhile(app: App, gw_store: Store) -> None:
@@ -181,12 +182,12 @@ async def test_a_request_that_fails_after_its_deadline_is_archived_and_one_that_
 
 
 async def test_a_response_that_exists_already_stays_and_the_task_just_ends(app: App, gw_store: Store) -> None:
-    ran = asyncio.Event()
+    ran, answered = asyncio.Event(), asyncio.Event()
 
     @app.action(queue="r")
     async def slow() -> str:
         ran.set()
-        await asyncio.sleep(0.3)
+        await answered.wait()
         return "late"
 
     sid = await _session(gw_store)
@@ -198,7 +199,8 @@ async def test_a_response_that_exists_already_stays_and_the_task_just_ends(app: 
 
         told = await Requests(gw_store.outbox, SYSTEM).respond(Origin(sid, 1, "ada", 0), code=408, error="too late")
         assert told.status == "sent"
-        assert await handle.result(timeout=5) == "late"
+        answered.set()
+        assert await handle.result(timeout=PATIENCE) == "late"
     assert [(one.code, one.body) for one in await _log(gw_store, sid)] == [(408, b"")]
 
 

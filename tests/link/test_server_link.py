@@ -250,7 +250,7 @@ def test_behind_a_gap_the_log_is_known_by_the_time_of_its_floor() -> None:
     assert link.offer_read(EPOCH, 6, 6, 6, [], 2.0, floor_ts=1006) == []
     link.doubt()
     read = link.offer_read(EPOCH, 6, 6, 6, [], 3.0, floor_ts=9999)
-    assert ended(CloseCode.INSUFFICIENT_STATE, read)  # type: ignore[arg-type]
+    assert ended(CloseCode.INSUFFICIENT_STATE, read)
 
 
 def test_a_gap_known_at_the_attach_leaves_between_welcome_and_replay() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.outbox.support import Log
 from tests.support.sentinels import is_replicating
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
-from tests.support.waiting import until_sync
+from tests.support.waiting import pause, until_sync
 from veredus import App, ConfigError, PayloadError
 from veredus.client.ordering import MessageOrderingManager, OrderedMessageSender
 from veredus.errors import ConnectionLost, NotConfirmed
@@ -195,7 +195,8 @@ async def test_a_lost_connection_is_repeated_only_with_a_key(new_server: Callabl
     with pytest.raises(ConnectionLost):
         await app.push(1, session=sid)
     keyed = asyncio.create_task(app.push(2, session=sid, dedupe_key="k"))
-    await asyncio.sleep(0.2)
+    await pause(0.2, proves="with a key it is tried until the server is back")
+    assert not keyed.done()
     await asyncio.to_thread(server.start)
     assert (await keyed).ok
     await app.close()

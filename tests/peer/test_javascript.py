@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.peer.scripted import ScriptedGateway
+from tests.support.waiting import until
 from veredus.model.frames import Kind
 
 CLIENT = Path(__file__).parent.parent.parent / "clients/js"
@@ -76,8 +77,7 @@ async def test_it_speaks_the_json_of_the_python_codec(gateway: ScriptedGateway) 
         node, "--input-type=module", "-e", PROGRAM % CLIENT.as_uri(), gateway.url,
         env=_environment(node), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    while not gateway.requests:
-        await asyncio.sleep(0.01)
+    await until(lambda: gateway.requests, what="its first request")
     for n in range(3):
         gateway.push({"n": n}, type="t", title="T", metadata={"k": "v"})
     gateway.push(None, kind=Kind.SYSTEM, body=b"\x00\xff", encoding="raw")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.support.waiting import PATIENCE
 from veredus.link.session import Ended, LinkConfig, ServerLink
 from veredus.link.transports.base import HIGH_WATER, Handler, Listener, Transport
 from veredus.link.transports.quic import connect_quic, listen_quic
@@ -17,7 +18,7 @@ from veredus.wire.frames import codec, encode_tail
 
 PROTOBUF = codec("protobuf")
 KINDS = ("websocket", "quic")
-WAIT = 10.0
+WAIT = PATIENCE
 
 
 class Notes:

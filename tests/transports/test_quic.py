@@ -16,6 +16,7 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataReceived
 from cryptography import x509
 
+from tests.support.waiting import pause
 from tests.transports.support import PROTOBUF, WAIT, House, Notes, greet, house, still_served
 from veredus.errors import ConfigError
 from veredus.link.session import LinkConfig
@@ -279,7 +280,7 @@ async def test_a_connection_that_was_cut_off_sends_nothing_more() -> None:
         server._sendto = lambda data, address: sent.append(data)
         one.desks[0].push(100)
         server.abort()
-        await asyncio.sleep(0.3)  # several probe timeouts
+        await pause(0.3, proves="it sends nothing more, in the time of several probe timeouts")
         assert sent == []
         assert one.listener._port.connections == {}
         notes.transport.abort()
