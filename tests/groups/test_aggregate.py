@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.groups.support import SECOND, GroupQueue, member, seq
-from tests.support.keyspace import Key, breaches
+from tests.support.keyspace import PARKED, Key, breaches
 from tests.support.queue import NOW, differences
 from veredus.errors import CommandRefused
 
@@ -200,3 +200,24 @@ async def test_a_waiter_of_a_member_is_told(q: GroupQueue) -> None:
         heard = await pubsub.get_message(timeout=10)
     assert heard["data"].startswith(b"done ")
     assert heard["data"].endswith(q.task("a").encode())
+
+
+async def test_a_lock_that_only_the_hash_of_a_member_names_is_released(q: GroupQueue) -> None:
+    await q.add(("g", "a", b"", LOCK, 600))
+    await q.stage("g")
+    assert await q.aggregate("g", ["a"], ["new"]) == (1, [1])
+    assert await q.client.exists(LOCK) == 0
+
+
+async def test_tasks_with_an_order_key_take_their_places(q: GroupQueue) -> None:
+    await staged(q, "a")
+    bound = ["", 0, "", "", ""]
+    tasks = [("n1", b"N", *bound, "k", 1, "l"), ("n2", b"N", *bound, "k", 0, ""), ("n3", b"N", *bound, "", 0, "l")]
+    assert await q.aggregate("g", ["a"], tasks) == (1, [1, 1, 1])
+    assert await q.pending() == ["n1", "n3"]
+    assert await q.scores("lane:k") == {"n1": 1, "n2": 2}
+    assert await q.scores("scheduled") == {"n2": int(PARKED)}
+    wanted = [{"order_key": "k", "order_hold": "1", "limit_key": "l"}, {"order_key": "k"}, {"limit_key": "l"}]
+    for task_id, fields in zip(("n1", "n2", "n3"), wanted, strict=True):
+        found = await q.fields(task_id)
+        assert {name: found[name] for name in ("order_key", "order_hold", "limit_key") if name in found} == fields

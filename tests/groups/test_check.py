@@ -152,3 +152,18 @@ async def test_the_servers_clock_decides(q: GroupQueue) -> None:
     await q.add(("g", "a"), now=None)
     (code, due), (now, _) = (await q.check(("g", SET, 0, 0, 1000), now=None))[0], await q.client.time()
     assert (code, due // 1000 - now in (0, 1)) == (0, True) or code == 1
+
+
+async def test_a_set_that_is_asked_for_again_counts_as_one_of_those_made(q: GroupQueue) -> None:
+    await q.add(("g", "a"), ("h", "b"))
+    await q.stage("g")
+    ripe = [(group, SET, 0, 0, 0) for group in ("g", "h")]
+    assert [code for code, _ in await q.check(*ripe, limit=1)] == [1, 2]
+    assert [code for code, _ in await q.check(*ripe, limit=2)] == [1, 1]
+
+
+async def test_a_cut_through_a_second_with_very_many_members(q: GroupQueue) -> None:
+    """More than are looked at otherwise: as many as it needs."""
+    await q.add(*[("g", f"t{n:04}") for n in range(2200)])
+    assert (await q.check(("g", SET, 2100, 0, MINUTE)))[0][0] == 1
+    assert sorted(await q.scores(f"g:g:{SET}")) == [f"t{n:04}" for n in range(2100)]

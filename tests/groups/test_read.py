@@ -115,3 +115,20 @@ async def test_an_archive_of_a_wrong_type_stops_it_before_the_first_write(q: Gro
     with pytest.raises(CommandRefused, match="WRONGTYPE"):
         await q.archive_members("g", "a")
     assert await q.everything() == before
+
+
+@pytest.mark.parametrize("verb", ["archived", "expired"])
+async def test_a_waiter_of_a_member_that_is_not_aggregated_is_told(q: GroupQueue, verb: str) -> None:
+    await q.add(("g", "a", b"", "", 0, "+1000" if verb == "expired" else ""))
+    await q.stage("g")
+    await q.client.hset(q.task("a"), "waited", "channel:1")
+    async with q.client.pubsub() as pubsub:
+        await pubsub.subscribe("channel:1")
+        assert await pubsub.get_message(timeout=10)
+        if verb == "archived":
+            assert await q.archive_members("g", "a") == 1
+        else:
+            assert await q.read("g", now=NOW + 1000) == (1, [], ["a", "expired"])
+        heard = await pubsub.get_message(timeout=10)
+    assert heard["data"].startswith(f"{verb} ".encode())
+    assert "waited" not in await q.fields("a")

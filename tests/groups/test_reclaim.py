@@ -106,3 +106,11 @@ async def test_a_key_of_a_wrong_type_stops_it_before_the_first_write(q: GroupQue
     with pytest.raises(CommandRefused, match="WRONGTYPE"):
         await q.reclaim(now=OVER)
     assert await q.everything() == before
+
+
+async def test_of_very_many_sets_a_hundred_at_once(q: GroupQueue) -> None:
+    for n in range(130):
+        await q.client.zadd(q.set_key(f"g{n}"), {f"t{n}": SECOND})
+        await q.client.zadd(q.key("aggregation_sets"), {q.set_key(f"g{n}"): SECOND})
+    assert await q.reclaim() == (100, 1, [])
+    assert await q.reclaim() == (30, 0, [])

@@ -281,3 +281,13 @@ async def test_a_listing_counts_what_runs_and_what_began_within_the_period(q: Bo
     assert (await q.limits.list("q"))[0].running == 2
     q.now += 1
     assert (await q.limits.list("q"))[0].running == 0, "their leases are over"
+
+
+async def test_cancelled_while_it_waited_it_waits_for_nothing_any_more(q: Bound) -> None:
+    await q.limits.declare("q", {"task:t": "1 0 0"})
+    await fill(q, "t", "a", "b")
+    await take(q)
+    await q.inspector.cancel("q", "b", then="archive")
+    fields = await q.fields("b")
+    assert fields["state"] == "archived"
+    assert "limited_by" not in fields

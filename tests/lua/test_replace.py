@@ -116,3 +116,11 @@ async def test_one_that_stands_in_a_lane_stays(q: Queue) -> None:
     before = await q.everything()
     assert await replace(q) == 0
     assert await q.everything() == before
+
+
+async def test_one_that_its_container_belies_has_not_ended(q: Queue) -> None:
+    await q.enqueue("a")
+    await q.client.hset(q.task("a"), "state", "archived")
+    before = await q.everything()
+    assert await replace(q) == 0
+    assert await q.everything() == before

@@ -199,3 +199,22 @@ async def test_fifty_senders_at_once_make_one_sequence(log: Log) -> None:
 async def test_what_is_no_session_id_is_refused_with_its_name(log: Log, sid: str) -> None:
     with pytest.raises(ConfigError, match="session"):
         await log.push(sid, "x")
+
+
+@pytest.mark.parametrize(("room", "status"), [(0, Status.QUEUED), (-1, Status.FULL)])
+async def test_a_message_may_fill_the_quota_to_the_last_byte(log: Log, room: int, status: Status) -> None:
+    """With the 24 bytes that each entry begins with."""
+    sid = (await log.create(quota=Quota(bytes=len(tail("x" * 2000)) + 24 + room))).sid
+    assert (await log.push(sid, "x" * 2000))[0].status is status
+
+
+async def test_a_node_is_told_so_many_bytes_at_once_and_no_more(log: Log) -> None:
+    """What does not fit is read from the log."""
+    quota = Quota(entries=1000, bytes=1 << 24)
+    sids = [(await log.create(f"u{n}", quota=quota)).sid for n in range(2)]
+    rows = [Append(sid, tail("x" * 4000)) for sid in sids for _ in range(200)]
+    async with Ears(log.client, "n1") as ears:
+        await log.store.outbox.append(rows)
+        (told,) = await ears.messages(1)
+    most = (1 << 20) // (24 + len(tail("x" * 4000)))
+    assert sorted(len(hint.entries) for hint in told if isinstance(hint, Hint)) == [most - 200, 200]

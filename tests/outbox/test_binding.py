@@ -9,7 +9,7 @@ import pytest
 
 from tests.outbox.support import AFTER, BEFORE, Ears, Log, tail, text_of
 from tests.support.servers import VALKEY_ONLY
-from veredus.model.delivery import NO_CURSOR, Quota, Status
+from veredus.model.delivery import MAX_REQUEST_RECORDS, NO_CURSOR, Quota, Status
 from veredus.model.frames import Kind
 from veredus.wire import session_keys as keys
 from veredus.wire.entries import Hint
@@ -177,6 +177,7 @@ async def test_a_refused_request_releases_what_was_bound_to_it(log: Log) -> None
     responded = await log.store.outbox.respond(sid, 5, b"", failed=True)
     assert responded == ("sent", 0, 1, 1, 1)
     assert await log.texts(sid) == ["b"]
+    assert keys.early_binds(sid[:4]) not in await log.everything()
     assert await log.accept(sid, 5) == "done"
 
 
@@ -268,3 +269,49 @@ async def test_nothing_comes_between_a_run_whoever_pushes_at_the_same_time(log: 
     for rid in range(1, 31):
         at = texts.index(f"{rid} before")
         assert texts[at : at + 3] == [f"{rid} before", f"{rid} response", f"{rid} after"]
+
+
+async def test_each_bind_ahead_of_a_request_waits_its_full_time_for_it(log: Log) -> None:
+    sid = (await log.create()).sid
+    await log.bind(sid, 5, BEFORE, "b1")
+    log.later(20_000)
+    await log.bind(sid, 5, BEFORE, "b2")
+    log.later(29_999)
+    assert (await log.store.sessions.sweep()).flushed == 0
+    log.later(1)
+    assert (await log.store.sessions.sweep()).flushed == 2
+
+
+async def test_what_shall_be_dropped_at_a_failure_is_sent_with_a_success(log: Log) -> None:
+    sid = (await log.create()).sid
+    await log.accept(sid, 1)
+    await log.bind(sid, 1, BEFORE, "b", on_fail="drop")
+    assert (await log.respond(sid, 1)).dropped == 0
+    assert await log.texts(sid) == ["b", "response"]
+
+
+async def test_with_a_response_go_as_many_bytes_as_the_hard_cap_leaves(log: Log) -> None:
+    sid = (await log.create(quota=Quota(bytes=200_000))).sid
+    await log.push(sid, "x" * 190_000)
+    await log.accept(sid, 1)
+    for text in ("y" * 60_000, "z" * 60_000):
+        assert (await log.bind(sid, 1, AFTER, text)).status is Status.HELD
+    assert (await log.respond(sid, 1)).dropped == 1
+    assert [text[0] for text in await log.texts(sid)] == ["x", "r", "z"]
+
+
+async def test_the_number_of_those_that_were_dropped_may_have_several_digits(log: Log) -> None:
+    sid = (await log.create(quota=Quota(entries=2))).sid
+    await log.accept(sid, 1)
+    await log.respond(sid, 1, befores=[tail(f"b{i}") for i in range(165)])
+    response = decode_tail((await log.entries(sid))[-1].tail)
+    assert (response.kind, response.metadata) == (Kind.RESPONSE, {"dropped": "100"})
+
+
+async def test_a_client_that_never_says_what_it_has_seen_cannot_ask_for_ever(log: Log) -> None:
+    sid = (await log.create()).sid
+    await log.client.hset(keys.requests(sid), mapping={str(rid): "D:1" for rid in range(1, MAX_REQUEST_RECORDS)})
+    assert await log.accept(sid, MAX_REQUEST_RECORDS) == "new"
+    assert await log.accept(sid, MAX_REQUEST_RECORDS + 1) == "full"
+    await log.store.outbox.ack([(sid, 0, 10)])
+    assert await log.accept(sid, MAX_REQUEST_RECORDS + 1) == "new"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.outbox.support import AFTER, BEFORE, Ears, Log, text_of
 from veredus.errors import CommandRefused, ConfigError
-from veredus.model.delivery import NO_CURSOR, Cursor, LogState, Quota, Status, judge_cursor
+from veredus.model.delivery import NO_CURSOR, SECRET_GRACE, Cursor, LogState, Quota, Status, judge_cursor
 from veredus.wire import session_keys as keys
 from veredus.wire.entries import Kick
 
@@ -178,6 +178,7 @@ async def test_a_session_waits_for_its_client_and_then_ends(log: Log) -> None:
     attached = await log.attach(sid, NO_CURSOR)
     assert (attached.result, attached.generation) == ("resumed", 2)
     log.later(10_000)  # an attached session does not end by time
+    assert (await log.store.sessions.sweep()).expired == []
     assert (await log.push(sid, "x"))[0].status is Status.QUEUED
     await log.store.sessions.detach([(sid, 2)])
     log.later(1000)
@@ -299,3 +300,126 @@ async def test_listing_walks_through_all(log: Log) -> None:
     await log.push(sids[0], "abc")
     (row,) = await log.store.sessions.show([sids[0], "p000-nobody"])
     assert (row.pending, row.top, row.floor, row.groups, row.node, row.connection) == (1, 1, 0, ("g",), "n1", "c1")
+
+
+async def test_the_secret_presented_stays_good_for_its_grace_though_the_session_ends_sooner(log: Log) -> None:
+    sid = (await log.create(secret_hash="one", ttl_ms=1000)).sid
+    await log.attach(sid, NO_CURSOR, secret_hash="one", next_secret_hash="two")
+    log.later(int(SECRET_GRACE * 1000) - 1)
+    assert (await log.attach(sid, NO_CURSOR, secret_hash="one", next_secret_hash="two")).result == "resumed"
+    log.later(int(SECRET_GRACE * 1000))
+    assert (await log.attach(sid, NO_CURSOR, secret_hash="one", next_secret_hash="two")).result == "forbidden"
+
+
+async def test_an_attach_puts_a_session_back_on_a_list_that_was_lost(log: Log) -> None:
+    sid = (await log.create()).sid
+    await log.client.delete(keys.sessions(sid[:4]))
+    assert await log.store.sessions.count() == 0
+    await log.attach(sid, NO_CURSOR)
+    assert [row.sid for row in await log.store.sessions.listing()] == [sid]
+
+
+async def test_an_attach_forgets_answers_that_the_client_has_seen_and_names_only_real_requests(log: Log) -> None:
+    sid = (await log.create()).sid
+    for rid in (1, 2, 3):
+        await log.accept(sid, rid)
+    await log.respond(sid, 1)
+    await log.respond(sid, 3)
+    await log.bind(sid, 9, BEFORE, "ahead of its request")
+    attached = await log.attach(sid, NO_CURSOR, rid_floor=2)
+    assert sorted(attached.open_requests) == [(2, "open"), (3, "done")]
+    assert await log.accept(sid, 1) == "done"
+    assert (await log.meta(sid))["rf"] == "2"
+
+
+async def test_a_floor_of_answers_only_rises_and_never_forgets_an_open_request(log: Log) -> None:
+    sid = (await log.create()).sid
+    await log.accept(sid, 1)
+    await log.store.outbox.ack([(sid, 0, 5)])
+    await log.store.outbox.ack([(sid, 0, 3)])
+    assert (await log.meta(sid))["rf"] == "5"
+    assert await log.accept(sid, 1) == "open"
+    assert await log.accept(sid, 4) == "done"
+
+
+async def test_what_is_left_of_a_damaged_log_counts_for_nothing(log: Log) -> None:
+    """Neither its entries nor their bytes: else the session would be full for ever."""
+    sid = (await log.create()).sid
+    await log.push(sid, "a", "b", "c")
+    await log.client.rpop(keys.outbox(sid))
+    assert (await log.attach(sid, NO_CURSOR)).reason == "truncated"
+    meta = await log.meta(sid)
+    assert (meta["f"], meta["cf"], meta["ft"]) == (meta["s"], meta["cb"], meta["lt"])
+    assert keys.outbox(sid) not in await log.everything()
+
+
+async def test_an_ack_of_a_log_whose_list_was_lost_frees_its_bytes(log: Log) -> None:
+    sid = (await log.create()).sid
+    await log.push(sid, "a", "b", "c")
+    await log.client.delete(keys.outbox(sid))
+    await log.store.outbox.ack([(sid, 2, 0)])
+    meta = await log.meta(sid)
+    assert (meta["f"], meta["ft"], meta["cf"]) == ("2", "0", meta["cb"])
+
+
+async def test_a_lower_number_of_sessions_replaces_as_many_as_are_too_many(log: Log) -> None:
+    sids = []
+    for _ in range(4):
+        sids.append((await log.create(max_sessions=9)).sid)
+        log.later(10)
+    created = await log.create(max_sessions=2)
+    assert created.replaced == tuple(sids[:3])
+    assert [row.sid for row in await log.store.sessions.sessions_of("bob")] == [sids[3], created.sid]
+
+
+async def test_a_new_session_has_nothing_of_one_that_was_evicted_in_part(log: Log) -> None:
+    sid = (await log.create(groups=["g"])).sid
+    await log.push(sid, "old")
+    await log.accept(sid, 1)
+    await log.client.delete(keys.meta(sid))
+    await log.create(sid=sid)
+    assert await log.texts(sid) == []
+    assert not {keys.requests(sid), keys.session_groups(sid)} & set(await log.everything())
+
+
+async def test_a_session_that_left_a_group_does_not_name_it(log: Log) -> None:
+    sid = (await log.create(groups=["g", "h"])).sid
+    await log.store.sessions.leave(sid, "g")
+    assert await log.client.smembers(keys.session_groups(sid)) == {b"h"}
+
+
+async def test_a_session_that_has_moved_on_is_no_orphan_of_the_node_it_left(log: Log) -> None:
+    await log.store.nodes.beat("n2")
+    await log.store.nodes.beat("dead")
+    sid = (await log.create(node="n2")).sid
+    await log.client.sadd(keys.attached(sid[:4], "dead"), sid)
+    await log.store.nodes.leave("dead")
+    assert (await log.store.sessions.sweep()).orphans == []
+    (row,) = await log.store.sessions.show([sid])
+    assert row.state == "attached"
+    assert keys.attached(sid[:4], "dead") not in await log.everything()
+
+
+async def test_a_dead_node_is_buried_only_when_all_its_sessions_are_detached(log: Log) -> None:
+    await log.store.nodes.beat("n1")
+    sids = {(await log.create()).sid for _ in range(3)}  # of one user: all in one partition
+    await log.store.nodes.leave("n1")
+    for left in (2, 1, 0):
+        swept = await log.store.sessions.sweep(limit=1)
+        sids -= set(swept.orphans)
+        assert len(sids) == left
+        assert ("n1" in await log.store.nodes.nodes()) == (left > 0)
+
+
+async def test_a_deadline_of_a_request_that_was_answered_is_struck_off(log: Log) -> None:
+    sid = (await log.create()).sid
+    await log.accept(sid, 1)
+    await log.respond(sid, 1)
+    await log.client.zadd(keys.deadlines(sid[:4]), {f"{sid}.1": 1})
+    assert (await log.store.sessions.sweep()).due == []
+    assert keys.deadlines(sid[:4]) not in await log.everything()
+
+
+async def test_a_node_that_nobody_knows_leaves_no_record(log: Log) -> None:
+    await log.store.nodes.leave("stranger")
+    assert await log.everything() == {}

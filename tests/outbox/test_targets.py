@@ -174,3 +174,42 @@ async def test_damage_of_an_index_stops_before_the_first_write(log: Log) -> None
     with pytest.raises(CommandRefused, match="WRONGTYPE"):
         await log.store.outbox.append_to_users([Post("bob", tail("1")), Post("eve", tail("2"))])
     assert await log.everything() == before
+
+
+async def test_mail_is_not_kept_beyond_its_own_end(log: Log) -> None:
+    await log.store.outbox.append_to_user("bob", tail("x"), wait_ms=5000, expiry="+1000")
+    log.later(1000)
+    assert (await log.create()).top == 0
+
+
+async def test_a_mailbox_lives_as_long_as_the_mail_that_waits_longest(log: Log) -> None:
+    for wait_ms in (100_000, 1000):
+        await log.store.outbox.append_to_user("bob", tail("x"), wait_ms=wait_ms)
+    assert await log.client.pttl(keys.mailbox("bob")) > 50_000
+
+
+async def test_the_room_of_mail_that_waited_too_long_is_free_again(log: Log) -> None:
+    outbox = log.store.outbox
+    assert (await outbox.append_to_user("bob", tail("x" * 600_000), wait_ms=100))[0].status is Status.WAITING
+    assert (await outbox.append_to_user("bob", tail("y" * 300_000), wait_ms=90_000))[0].status is Status.WAITING
+    log.later(200)
+    assert (await outbox.append_to_user("bob", tail("z" * 600_000), wait_ms=90_000))[0].status is Status.WAITING
+    assert (await outbox.append_to_user("bob", tail("z" * 300_000), wait_ms=90_000))[0].status is Status.FULL
+
+
+async def test_users_and_keys_are_told_apart_wherever_their_colons_are(log: Log) -> None:
+    rest = next(str(n) for n in range(100_000) if keys.user_tag(f"u:{n}") == keys.user_tag("u"))
+    await log.create("u")
+    await log.create(f"u:{rest}")
+    outbox = log.store.outbox
+    assert (await outbox.append_to_user("u", tail("x"), dedupe_key=f"{rest}:k"))[0].status is Status.QUEUED
+    assert (await outbox.append_to_user(f"u:{rest}", tail("x"), dedupe_key="k"))[0].status is Status.QUEUED
+
+
+async def test_a_key_counts_only_when_its_message_was_taken(log: Log) -> None:
+    sid = (await log.create(quota=Quota(entries=1))).sid
+    await log.push(sid, "x")
+    outbox = log.store.outbox
+    assert (await outbox.append_to_user("bob", tail("y"), dedupe_key="k"))[0].status is Status.FULL
+    await outbox.ack([(sid, 1, 0)])
+    assert (await outbox.append_to_user("bob", tail("y"), dedupe_key="k"))[0].status is Status.QUEUED

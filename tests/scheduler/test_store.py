@@ -161,3 +161,10 @@ async def test_the_history_keeps_the_newest_thousand_for_a_month(store: Store, r
     newest = await schedules.history("s", 2)
     assert newest == [EnqueueEvent("s:1004", 1_800_001_004.5), EnqueueEvent("s:1003", 1_800_001_003.5)]
     await schedules.record([])
+
+
+async def test_a_tick_prolongs_the_life_of_its_state(bench: Bench) -> None:
+    await bench.begin(now=(AT - 1) * 1000)
+    await bench.client.expire(bench.state, 60)
+    assert (await bench.tick(AT - 1, AT))[0] == 1
+    assert await bench.client.pttl(bench.state) > DAY_MS / 2
