@@ -287,8 +287,15 @@ async def test_handlers_in_the_gateway(app: App) -> None:
     async def fail() -> None:
         raise ValueError("inner matters")
 
-    @app.action("sleep", where="gateway", deadline=1.0)
-    async def sleep() -> None:
+    @app.action("late", where="gateway", deadline=0.2)
+    async def late() -> None:
+        await forever()
+
+    hanging: list[int] = []
+
+    @app.action("hang", where="gateway")
+    async def hang(rid: int) -> None:
+        hanging.append(rid)
         await forever()
 
     async with gateway(app, handlers=2) as gw:
@@ -302,11 +309,13 @@ async def test_handlers_in_the_gateway(app: App) -> None:
         assert (answer["code"], answer["error"]) == (500, "the handler failed (ValueError)")
         await client.request(4, "add", {"a": "two"})
         assert (await client.frame("msg", rid=4))["code"] == 400
-        for rid in (5, 6, 7):
-            await client.request(rid, "sleep")
-            await asyncio.sleep(0.02)
-        assert (await client.frame("reject"))["rid"] == 7
+        await client.request(5, "late")
         assert (await client.frame("msg", rid=5))["code"] == 408
+        for rid in (6, 7):
+            await client.request(rid, "hang", {"rid": rid})
+        await until(lambda: hanging == [6, 7])
+        await client.request(8, "hang", {"rid": 8})
+        assert (await client.frame("reject"))["rid"] == 8
 
 
 async def test_serial_requests_of_one_session_run_one_after_the_other(app: App) -> None:
