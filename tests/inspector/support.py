@@ -22,7 +22,8 @@ class Bench(Queue):
         """One whose scripts run at NOW."""
 
     def message(self, task_id: str, **fields: Any) -> bytes:
-        given = {"type": "t", "payload": f'{{"n":"{task_id}"}}'.encode(), "retry": 25, "timeout": 1800} | fields
+        given: dict[str, Any] = {"type": "t", "payload": f'{{"n":"{task_id}"}}'.encode(), "retry": 25, "timeout": 1800}
+        given |= fields
         return encode_task(TaskMessage(id=task_id, queue=self.name, **given))
 
     def lock(self, name: str = "1") -> str:

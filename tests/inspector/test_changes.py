@@ -11,13 +11,14 @@ from tests.inspector.support import Bench
 from tests.support.keyspace import Key, check_invariant
 from tests.support.queue import NOW, differences
 from veredus.errors import ConfigError, DuplicateTask, TaskIdConflict, TaskNotFound, WrongState
+from veredus.model.message import TaskMessage
 from veredus.wire import keys
 from veredus.wire.messages import decode_task, encode_task
 
 EDITABLE = ["pending", "scheduled", "retry", "archived"]
 
 
-async def _message(q: Bench, task_id: str):
+async def _message(q: Bench, task_id: str) -> TaskMessage:
     return decode_task(await q.client.hget(q.task(task_id), "msg"))
 
 
@@ -139,7 +140,7 @@ async def test_reschedule_refuses_nonsense(q: Bench) -> None:
         await q.inspector.reschedule("q", "a", delay=1)
     for given in ({}, {"at": datetime(2030, 1, 1)}, {"at": datetime.now(UTC), "delay": 1}):  # noqa: DTZ001
         with pytest.raises(ConfigError):
-            await q.inspector.reschedule("q", "a", **given)  # type: ignore[arg-type]
+            await q.inspector.reschedule("q", "a", **given)
 
 
 # Another queue.

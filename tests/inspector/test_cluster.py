@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import redis.asyncio
@@ -177,7 +178,8 @@ async def test_the_doctor_visits_every_node(pair: Pair, nodes: Nodes) -> None:
 
 async def test_where_a_queue_is(pair: Pair, nodes: Nodes) -> None:
     slot = pair.inspector.cluster_slot(pair.source.name)
-    assert slot == nodes.servers[0].client().execute_command("CLUSTER", "KEYSLOT", pair.source.key("pending"))
+    client: Any = nodes.servers[0].client()
+    assert slot == client.execute_command("CLUSTER", "KEYSLOT", pair.source.key("pending"))
     (node,) = await pair.inspector.cluster_nodes(pair.source.name)
     assert (node.id, node.address) == (nodes.ids[0], f"127.0.0.1:{nodes.servers[0].port}")
 

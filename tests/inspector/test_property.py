@@ -133,8 +133,12 @@ class ByHand(RuleBasedStateMachine):
 
 
 def test_after_any_changes_the_invariant_holds(valkey_server: RealServer) -> None:
+    class OnServer(ByHand):
+        def __init__(self) -> None:
+            super().__init__(valkey_server)
+
     run_state_machine_as_test(
-        lambda: ByHand(valkey_server),
+        OnServer,
         settings=settings(
             max_examples=40,
             stateful_step_count=30,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ async def test_it_finds_what_fits_all_that_is_given(q: Bench, state: str) -> Non
     await q.fill(state, "c", type="email:digest", error_msg="refused")
     await q.fill(state, "d", type="image", error_msg="timeout")
 
-    async def find(**given: str) -> list[str]:
+    async def find(**given: Any) -> list[str]:
         return sorted([task.id async for task in q.inspector.search("q", state, **given)])
 
     assert await find() == ["a", "b", "c", "d"]

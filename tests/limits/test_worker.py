@@ -11,7 +11,7 @@ import pytest
 from tests.interop.go_peer import GoPeer
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus import App, ConfigError, Inspector, Limit
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
@@ -79,7 +79,7 @@ async def test_a_queue_with_room_again_is_told_to_all(url: str, redis_client: An
     async with app.worker(concurrency=10), app.worker(concurrency=10), app.worker(concurrency=10):
         await until(lambda: empty(redis_client), what="the end of all tasks")
     assert log.most["t"] == 2
-    assert time.monotonic() - began < 5, "they wait for their leases to end instead of being told"
+    assert time.monotonic() - began < 11, "they wait for their leases to end instead of being told"
     await app.close()
 
 
@@ -107,10 +107,12 @@ async def test_a_rate_is_kept_and_used_up(url: str, redis_client: Any) -> None:
         await log.run("t", 0)
 
     await app.enqueue_many([t.call() for _ in range(100)])
+    began = time.monotonic()
     async with app.worker(concurrency=10), app.worker(concurrency=10):
         await until(lambda: empty(redis_client), what="the end of all tasks")
     times = [at for _, at in log.starts]
-    assert 0.8 <= times[-1] - times[0] < 2.0
+    assert times[-1] - began >= 0.8
+    assert times[-1] - times[0] < 4.5, "0.8 s is what the rate allows; looking again every 5 s is not using it up"
     await app.close()
 
 
@@ -122,11 +124,13 @@ async def test_two_limits_that_are_both_used_up_do_not_send_tasks_to_and_fro(url
         await log.run(key, 0.02)
 
     await app.enqueue_many([t.using(limit_key=f"k{n % 3}").call(f"k{n % 3}") for n in range(120)])
+    began = time.monotonic()
     async with app.worker(concurrency=20), app.worker(concurrency=20):
         await until(lambda: empty(redis_client), what="the end of all tasks")
     times = [at for _, at in log.starts]
     assert max(log.most.values()) == 2
-    assert 1.0 <= times[-1] - times[0] < 2.5, "1.0 s is what the rate allows"
+    assert times[-1] - began >= 1.0
+    assert times[-1] - times[0] < 4.5, "1.0 s is what the rate allows"
     await app.close()
 
 
@@ -144,7 +148,7 @@ async def test_a_burst_ends_only_when_those_who_waited_are_done(url: str, redis_
     await app.enqueue_many([t.call() for _ in range(20)])
     await app.enqueue_many([o.using(order_key="k").call() for _ in range(50)])
     async with app.worker(concurrency=10, burst=True) as worker:
-        await asyncio.wait_for(worker.wait(), 20)
+        await asyncio.wait_for(worker.wait(), PATIENCE)
     assert len(log.starts) == 70
     await app.close()
 
@@ -210,7 +214,7 @@ async def test_the_inspector_shows_limits_and_removes_them(url: str, redis_clien
         await inspector.remove_limit("default", "task:t")
 
         async def all_run() -> bool:
-            return await redis_client.llen("asynq:{default}:active") == 4
+            return bool(await redis_client.llen("asynq:{default}:active") == 4)
 
         await until(all_run, what="all of them running")
         gate.set()

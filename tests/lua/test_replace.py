@@ -19,9 +19,8 @@ async def replace(q: Queue, lock: str = "", due: str = "", group: str = "") -> i
     entry = Entry("a", b"NEW", due, "", lock, 60 if lock else 0, group=group, replace=True)
     insert = Intake(q.redis).insertion("q", [entry])
     args: list[Any] = [q.prefix, "a", lock, len(insert.args), *insert.args, NOW]
-    return (
-        await q.redis.run(with_insert(REPLACE, insert.script), [*q.keys("archived completed"), *insert.keys], args)
-    )[0]
+    names = [*q.keys("archived completed"), *insert.keys]
+    return int((await q.redis.run(with_insert(REPLACE, insert.script), names, args))[0])
 
 
 async def ended(q: Queue, state: str) -> None:

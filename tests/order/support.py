@@ -43,7 +43,9 @@ class Bound(Queue):
         args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries)]
         for task_id, order_key in entries:
             args += [task_id, message, lock, ttl, expires, due, order_key, int(hold), limit_key]
-        return await self._run(ENQUEUE_BOUND, self.keys("pending scheduled retry due"), args, now or self.now)
+        names = self.keys("pending scheduled retry due")
+        codes: list[int] = await self._run(ENQUEUE_BOUND, names, args, now or self.now)
+        return codes
 
     async def lane(self, order_key: str) -> list[str]:
         return [item.decode() for item in await self.client.zrange(self.key(f"lane:{order_key}"), 0, -1)]
@@ -105,7 +107,7 @@ async def go_dequeue(q: Bound) -> str | None:
     taken = await q.client.rpoplpush(q.key("pending"), q.key("active"))
     if taken is None:
         return None
-    task_id = taken.decode()
+    task_id = str(taken.decode())
     await q.client.hset(q.task(task_id), "state", "active")
     await q.client.hdel(q.task(task_id), "pending_since")
     await q.client.zadd(q.key("lease"), {task_id: q.now // 1000 + 30})

@@ -10,7 +10,7 @@ import pytest
 from tests.interop.go_peer import GoPeer
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus import App, ConfigError, Inspector, LaneNotHeld, QueueNotFound, SkipRetry
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
@@ -63,7 +63,7 @@ async def test_one_call_after_the_other_keeps_its_order(url: str) -> None:
 
     async with app.worker(concurrency=10):
         handles = [await t.enqueue(n) for n in range(30)]
-        assert [await handle.result(timeout=20) for handle in handles] == list(range(30))
+        assert [await handle.result(timeout=PATIENCE) for handle in handles] == list(range(30))
     assert done == list(range(30))
     await app.close()
 

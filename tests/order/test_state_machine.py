@@ -284,8 +284,12 @@ class Lanes(RuleBasedStateMachine):
 
 
 def test_lanes(valkey_server: RealServer) -> None:
+    class OnServer(Lanes):
+        def __init__(self) -> None:
+            super().__init__(valkey_server)
+
     run_state_machine_as_test(
-        lambda: Lanes(valkey_server),
+        OnServer,
         settings=settings(
             max_examples=60,
             stateful_step_count=30,

@@ -293,8 +293,12 @@ class Lifecycle(RuleBasedStateMachine):
 
 
 def test_lifecycle(valkey_server: RealServer) -> None:
+    class OnServer(Lifecycle):
+        def __init__(self) -> None:
+            super().__init__(valkey_server)
+
     run_state_machine_as_test(
-        lambda: Lifecycle(valkey_server),
+        OnServer,
         settings=settings(
             max_examples=40,
             stateful_step_count=40,

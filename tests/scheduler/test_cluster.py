@@ -15,10 +15,11 @@ async def test_schedules_fire_on_every_node(nodes: Nodes) -> None:
     clients = [server.client() for server in nodes.servers]
 
     def ticks(node: int) -> list[int]:
-        ids = [item.decode() for item in reversed(clients[node].lrange(keys.pending(queues[node]), 0, -1))]
+        items = reversed(clients[node].lrange(keys.pending(queues[node]), 0, -1))
+        ids = [item.decode() if isinstance(item, bytes) else item for item in items]
         return [int(task_id.rpartition(":")[2]) for task_id in ids]
 
-    def all_keys() -> set[bytes]:
+    def all_keys() -> set[bytes | str]:
         return {key for client in clients for key in client.keys("*")}
 
     async with app.scheduler():
@@ -28,4 +29,4 @@ async def test_schedules_fire_on_every_node(nodes: Nodes) -> None:
         found = ticks(node)
         assert found == list(range(found[0], found[0] + len(found)))
         assert keys.scheduler_history(entries[node].id).encode() in all_keys()
-    assert not [key for key in all_keys() if b"schedulers" in key or b"leader" in key]
+    assert not [key for key in all_keys() if "schedulers" in str(key) or "leader" in str(key)]

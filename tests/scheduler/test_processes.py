@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import redis
 
-from tests.support.servers import PRODUCTS, RealServer, wait_for
+from tests.support.servers import PRODUCTS, RealServer
+from tests.support.waiting import PATIENCE, until_sync
 from veredus.wire import keys
 
 FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
@@ -30,6 +30,10 @@ if __name__ == "__main__":
     app.use(sys.argv[1])
     sys.exit(app.scheduler(lease={LEASE}).run())
 """
+
+
+def _text(data: bytes | str) -> str:
+    return data.decode() if isinstance(data, bytes) else data
 
 
 class Consumer:
@@ -48,10 +52,11 @@ class Consumer:
             item = self._client.brpop(keys.pending("q"), timeout=1)
             if item is None:
                 continue
-            key = keys.task("q", item[1].decode())
+            task_id = _text(item[1])
+            key = keys.task("q", task_id)
             since = int(self._client.hget(key, "pending_since")) / 1e9  # type: ignore[arg-type]
             self._client.delete(key)
-            tick = int(item[1].decode().rpartition(":")[2])
+            tick = int(task_id.rpartition(":")[2])
             self.seen.append((tick, since - tick))
 
     def end(self) -> list[tuple[int, float]]:
@@ -81,13 +86,11 @@ class Crew:
     def leader(self) -> subprocess.Popen[bytes] | None:
         names = list(self.client.scan_iter("asynq:veredus:scheduler_leader:*"))
         holder = self.client.get(names[0]) if names else None
-        pid = int(holder.decode().split(":")[-2]) if holder else 0
+        pid = int(_text(holder).split(":")[-2]) if holder else 0
         return next((one for one in self.processes if one.pid == pid and one.poll() is None), None)
 
     def wait_for_leader(self) -> subprocess.Popen[bytes]:
-        wait_for(self.leader, seconds=LEASE + 10, what="a leader")
-        found = self.leader()
-        assert found is not None
+        found: subprocess.Popen[bytes] = until_sync(self.leader, what="a leader")
         return found
 
     def close(self) -> None:
@@ -111,35 +114,30 @@ def check(seen: list[tuple[int, float]]) -> None:
     late = sorted(lateness for _, lateness in seen)
     print(f"{len(ticks)} ticks, lateness p50 {late[len(late) // 2] * 1000:.1f} ms, max {late[-1]:.2f} s")
     assert late[0] >= 0, "a tick was early"
-    assert late[-1] <= LEASE + 1
+    assert late[-1] <= LEASE + (1 if FULL else 10)  # how long the processes of the next leader take is the machine's
 
 
-SIZES = [(product, 9.0 if product == "valkey" else 3.0) for product in PRODUCTS]
+SIZES = [(product, 2 if product == "valkey" else 1) for product in PRODUCTS]
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("crew", "small"), SIZES, indirect=["crew"])
-def test_leaders_killed_one_after_the_other_lose_no_tick(crew: Crew, small: float) -> None:
+def test_leaders_killed_one_after_the_other_lose_no_tick(crew: Crew, small: int) -> None:
     consumer = Consumer(crew.server)
     for _ in range(3):
         crew.start()
-    pause, total = (10.0, 60.0) if FULL else (3.0, small)
-    ends = time.monotonic() + total
-    kills = 0
-    while time.monotonic() < ends:
+    kills, each = (6, 10) if FULL else (small, 2)
+    for _ in range(kills):
         leader = crew.wait_for_leader()
-        time.sleep(pause)
+        goal = len(consumer.seen) + each
+        until_sync(lambda: len(consumer.seen) >= goal, what="ticks of the leader")  # noqa: B023 - at once
         leader.kill()
         leader.wait()
-        kills += 1
         crew.start()
     crew.wait_for_leader()
     count = len(consumer.seen)
-    wait_for(lambda: len(consumer.seen) > count + 1, seconds=LEASE + 5, what="ticks of the last leader")
-    seen = consumer.end()
-    print(f"{kills} leaders killed")
-    check(seen)
-    assert len(seen) >= total - 2
+    until_sync(lambda: len(consumer.seen) > count + 1, what="ticks of the last leader")
+    check(consumer.end())
 
 
 @pytest.mark.crash
@@ -147,17 +145,17 @@ def test_a_leader_that_was_stopped_and_wakes_up_fires_nothing_twice(crew: Crew) 
     consumer = Consumer(crew.server)
     crew.start()
     crew.start()
-    wait_for(lambda: len(consumer.seen) > 1, seconds=15, what="the first ticks")
+    until_sync(lambda: len(consumer.seen) > 1, what="the first ticks")
     stopped = crew.wait_for_leader()
     stopped.send_signal(signal.SIGSTOP)
     try:
-        wait_for(lambda: crew.leader() not in (None, stopped), seconds=LEASE + 2, what="another leader")
+        until_sync(lambda: crew.leader() not in (None, stopped), what="another leader")
         count = len(consumer.seen)
-        wait_for(lambda: len(consumer.seen) > count, seconds=5, what="ticks of the other leader")
+        until_sync(lambda: len(consumer.seen) > count, what="ticks of the other leader")
     finally:
         stopped.send_signal(signal.SIGCONT)
     count = len(consumer.seen)
-    wait_for(lambda: len(consumer.seen) > count + 2, seconds=10, what="ticks after both were awake")
+    until_sync(lambda: len(consumer.seen) > count + 2, what="ticks after both were awake")
     assert crew.leader() not in (None, stopped)
     check(consumer.end())
 
@@ -166,13 +164,13 @@ def test_a_leader_that_stops_hands_over_at_once(crew: Crew) -> None:
     consumer = Consumer(crew.server)
     crew.start()
     first = crew.wait_for_leader()
-    wait_for(lambda: consumer.seen, seconds=10, what="the first tick")
+    until_sync(lambda: consumer.seen, what="the first tick")
     first.send_signal(signal.SIGTERM)
-    assert first.wait(10) == 0
+    assert first.wait(PATIENCE) == 0
     assert not list(crew.client.scan_iter("asynq:veredus:*"))
     assert not list(crew.client.scan_iter("asynq:schedulers*"))
     crew.start()
     crew.wait_for_leader()
     count = len(consumer.seen)
-    wait_for(lambda: len(consumer.seen) > count + 1, seconds=10, what="ticks of the second")
+    until_sync(lambda: len(consumer.seen) > count + 1, what="ticks of the second")
     check(consumer.end())

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.keyspace import check_invariant
 from tests.support.servers import RealServer
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 from veredus import App, Entry, current
 from veredus.wire import keys
 from veredus.wire.schedules import decode_entry, decode_event
@@ -36,12 +36,23 @@ async def test_each_tick_becomes_a_task_at_its_second(app: App, redis_client: An
     async with app.scheduler():
         await until(lambda: redis_client.llen(keys.pending("low")))
         found = await until(lambda: _at_least(redis_client, entry, 2))
+        await until(lambda: _in_time(redis_client, entry), what="a tick that no busy machine has made late")
     first = found[0]
-    assert found == [first, first + 1]
-    since = int(await redis_client.hget(keys.task("low", entry.task_id(first)), "pending_since")) / 1e9
-    assert 0 <= since - first < 0.5
+    assert found[:2] == [first, first + 1]
+    assert min(await _lateness(redis_client, entry)) >= 0
     assert await redis_client.smembers(keys.QUEUES) == {b"low"}
     assert await check_invariant(redis_client) == []
+
+
+async def _lateness(client: Any, entry: Entry) -> list[float]:
+    """Of the tasks that are pending, in seconds."""
+    found = await ticks(client, entry)
+    rows = [await client.hget(keys.task(entry.queue, entry.task_id(tick)), "pending_since") for tick in found]
+    return [int(since) / 1e9 - tick for tick, since in zip(found, rows, strict=True)]
+
+
+async def _in_time(client: Any, entry: Entry) -> bool:
+    return min(await _lateness(client, entry)) < 0.5
 
 
 async def _at_least(client: Any, entry: Entry, count: int) -> list[int]:
@@ -67,7 +78,7 @@ async def test_a_worker_fires_and_runs_its_schedules(app: App, redis_client: Any
 
 @pytest.mark.parametrize("settings", [{"scheduler": False}, {"burst": True}])
 async def test_a_worker_can_leave_the_schedules_to_others(
-    app: App, redis_client: Any, settings: dict[str, bool]
+    app: App, redis_client: Any, settings: dict[str, Any]
 ) -> None:
     @app.cron("@every 1s")
     async def beat() -> None: ...
@@ -77,11 +88,11 @@ async def test_a_worker_can_leave_the_schedules_to_others(
     assert await redis_client.keys("asynq:veredus:*") == []
 
 
-@pytest.mark.parametrize(("missed", "expected"), [("all", [10, 20, 30]), ("once", [30]), ("skip", [])])
+@pytest.mark.parametrize(("missed", "expected"), [("all", [100, 200, 300]), ("once", [300]), ("skip", [])])
 async def test_after_a_gap(app: App, redis_client: Any, missed: Any, expected: list[int]) -> None:
-    entry = app.schedule("@every 10s", app.call("t"), missed=missed)
+    entry = app.schedule("@every 100s", app.call("t"), missed=missed)
     upcoming = app.schedule("@every 1s", app.call("t"))
-    at = await stand(redis_client, entry, 38)
+    at = await stand(redis_client, entry, 350)
     async with app.scheduler(lease=1.0):
         await until(lambda: _at_least(redis_client, upcoming, 1))
     assert await ticks(redis_client, entry) == [at + seconds for seconds in expected]
@@ -101,7 +112,7 @@ async def test_a_new_entry_starts_from_now(app: App, redis_client: Any) -> None:
     began = int((await redis_client.time())[0])
     async with app.scheduler():
         found = await until(lambda: _at_least(redis_client, entry, 1))
-    assert began < found[0] <= began + 2
+    assert began < found[0] <= (await redis_client.time())[0]
 
 
 async def test_two_leaders_fire_nothing_twice(app: App, redis_client: Any) -> None:
@@ -147,7 +158,12 @@ async def test_a_provider_is_followed(app: App, redis_client: Any, caplog: pytes
     kept = Entry("@every 1s", app.call("kept"))
     removed = Entry("@every 1s", app.call("removed"))
     added = Entry("@every 1s", app.call("added"))
-    answers: list[Any] = [[kept, removed], RuntimeError("no database"), RuntimeError("still none"), [kept, added]]
+    answers: list[list[Entry] | Exception] = [
+        [kept, removed],
+        RuntimeError("no database"),
+        RuntimeError("still none"),
+        [kept, added],
+    ]
     asked = 0
 
     async def provider() -> list[Entry]:
@@ -220,7 +236,7 @@ async def test_an_outage_is_waited_through_and_caught_up(
         await until(found)
         server.kill()
         await until(lambda: "schedules wait for Redis" in caplog.text)
-        await asyncio.sleep(1.5)
+        await pause(1.5, proves="the ticks of an outage are not lost")
         server.start()
         await until(lambda: "schedules go on after" in caplog.text)
         count = len(found())
@@ -237,7 +253,8 @@ async def test_an_idle_scheduler_asks_for_little(app: App, redis_client: Any) ->
     async with app.scheduler() as leader, app.scheduler() as follower:
         await until(lambda: leader.scheduler.leads or follower.scheduler.leads)  # type: ignore[union-attr]
         await until(lambda: redis_client.exists(keys.SCHEDULERS))
+        began = time.monotonic()
         before = (await redis_client.info("commandstats")).get("cmdstat_evalsha", {"calls": 0})["calls"]
-        await asyncio.sleep(3.0)
+        await pause(3.0, proves="nobody asks again and again")
         after = (await redis_client.info("commandstats"))["cmdstat_evalsha"]["calls"]
-    assert after - before <= 5
+    assert after - before <= 2 + (time.monotonic() - began)

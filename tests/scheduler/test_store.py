@@ -31,7 +31,8 @@ class Bench:
 
     async def begin(self, *ids: str, now: int = NOW) -> list[Any]:
         names = [keys.cron("q", one) for one in ids or ("s",)]
-        return await self.store.redis.run(BEGIN, names, [*[DAY_MS] * len(names), now])
+        reply: list[Any] = await self.store.redis.run(BEGIN, names, [*[DAY_MS] * len(names), now])
+        return reply
 
     def tick_call(self, at: int, tick: int, now: int = NOW, **options: Any) -> Call:
         app = App("redis://nowhere.invalid")
@@ -43,7 +44,8 @@ class Bench:
 
     async def tick(self, at: int, tick: int, now: int = NOW, **options: Any) -> list[Any]:
         call = self.tick_call(at, tick, now, **options)
-        return await self.store.redis.run(call.script, call.keys, call.args)
+        reply: list[Any] = await self.store.redis.run(call.script, call.keys, call.args)
+        return reply
 
     async def where(self) -> dict[str, str]:
         return {name.decode(): value.decode() for name, value in (await self.client.hgetall(self.state)).items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from tests.support.waiting import PATIENCE
 from veredus.errors import StoreError
 from veredus.store import batching
 from veredus.store.batching import Coalescer
@@ -122,7 +123,7 @@ async def test_a_writer_that_answers_for_too_few_tells_everybody() -> None:
     tasks = adding(desk, 1, 2, 3, 4)
     await settle()
     gate.set()
-    replies = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 2)
+    replies = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
     assert replies[:2] == [1, 1]
     assert [type(reply) for reply in replies[2:]] == [RuntimeError] * 2
 

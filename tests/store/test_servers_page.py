@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,8 @@ def test_every_url_can_be_parsed() -> None:
 async def test_the_permissions_are_enough(new_server: Callable[..., RealServer], product: str) -> None:
     server = new_server(port=free_port(), product=product)
     (rule,) = re.findall(r"```text\n(ACL SETUSER .*)\n```", PAGE)
-    server.client().execute_command(*shlex.split(rule.replace(">password", "'>password'")))
+    client: Any = server.client()
+    client.execute_command(*shlex.split(rule.replace(">password", "'>password'")))
     app = App(f"redis://veredus:password@127.0.0.1:{server.port}/0")
     ran: list[str] = []
 

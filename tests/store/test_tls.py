@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App
 from veredus.errors import ConfigError, ConnectionLost
 from veredus.store.store import connect
@@ -56,7 +57,7 @@ async def test_tasks_travel_and_run_over_tls(tls_port: int) -> None:
 
     async with app, app.worker():
         await work.enqueue("über TLS")
-        await asyncio.wait_for(ran.wait(), 10)
+        await until(ran.is_set)
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(tls_port: int) -> None:

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.support.servers import RealServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus.errors import ConnectionLost
 from veredus.store.store import Store, Subscription, Watch, connect
 
 
 async def blocked(client: Any, count: int) -> bool:
-    return (await client.info("clients"))["blocked_clients"] == count
+    return bool((await client.info("clients"))["blocked_clients"] == count)
 
 
 async def test_a_plain_push_wakes_every_waiting_worker_and_changes_nothing(store: Store, redis_client: Any) -> None:
     watches = [Watch(store.redis, "q") for _ in range(5)]
-    waits = [asyncio.ensure_future(watch.wait(10)) for watch in watches]
+    waits = [asyncio.ensure_future(watch.wait(PATIENCE)) for watch in watches]
     await until(lambda: blocked(redis_client, 5))
-    begin = time.monotonic()
     await redis_client.lpush("asynq:{q}:pending", "a", "b", "c")
     assert await asyncio.gather(*waits) == [True] * 5
-    assert time.monotonic() - begin < 2
     assert await redis_client.lrange("asynq:{q}:pending", 0, -1) == [b"c", b"b", b"a"]
     for watch in watches:
         watch.close()
@@ -38,7 +35,7 @@ async def test_what_is_there_already_is_seen_at_once_and_nothing_after_the_time(
     watch = Watch(store.redis, "q")
     assert await watch.wait(0.05) is False
     await redis_client.lpush("asynq:{q}:pending", "a")
-    assert await watch.wait(10) is True
+    assert await watch.wait(PATIENCE) is True
     watch.close()
 
 
@@ -46,7 +43,7 @@ async def test_a_watch_opens_anew_after_its_connection_broke(new_server: Callabl
     server = new_server()
     redis = connect(server.url)
     watch = Watch(redis, "q")
-    waiting = asyncio.ensure_future(watch.wait(30))
+    waiting = asyncio.ensure_future(watch.wait(PATIENCE))
     client = server.client()
     await until(lambda: asyncio.to_thread(lambda: client.info("clients")["blocked_clients"] == 1))
     server.kill()
@@ -54,7 +51,7 @@ async def test_a_watch_opens_anew_after_its_connection_broke(new_server: Callabl
         await waiting
     await asyncio.to_thread(server.start)
     server.client().lpush("asynq:{q}:pending", "a")
-    assert await watch.wait(10) is True
+    assert await watch.wait(PATIENCE) is True
     watch.close()
 
 
@@ -66,7 +63,7 @@ async def test_messages_of_all_channels_arrive_in_order(store: Store, redis_clie
     for i in range(20):
         await redis_client.publish("one" if i % 2 else "two", f"{i}")
     await redis_client.publish("three", "x")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         messages = [await heard.get() for _ in range(20)]
     assert messages == [("one" if i % 2 else "two", str(i).encode()) for i in range(20)]
     await subscription.ping()
@@ -85,7 +82,7 @@ async def test_a_broken_subscription_says_so_once_and_a_closed_one_does_not(stor
     subscription = Subscription(store.redis, ["one"], lambda *_: None)
     await subscription.open(on_close)
     await redis_client.client_kill_filter(_type="pubsub")
-    await asyncio.wait_for(closed.wait(), 5)
+    await until(closed.is_set)
     with pytest.raises(ConnectionLost):
         await subscription.ping()
     await subscription.open(on_close)

@@ -46,7 +46,7 @@ def exported() -> set[str]:
         ],
         0,
     )
-    info = QueueInfo(queue="q", paused=False, **numbers)  # type: ignore[arg-type]
+    info = QueueInfo(queue="q", paused=False, **numbers)
     families: list[Metric] = list(registry.collect())
     families += QueueMetrics([info], memory=True).collect()
     families += GatewayMetrics({"n": NodeInfo(0.0)}).collect()

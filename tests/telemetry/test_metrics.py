@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -46,7 +47,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 @contextlib.asynccontextmanager
-async def scraped(app: App, **settings: object) -> AsyncIterator[httpx.AsyncClient]:
+async def scraped(app: App, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
     metrics = Metrics(0)
     async with (
         app.worker(companions=[metrics], **settings),

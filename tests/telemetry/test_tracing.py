@@ -18,6 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.outbox.support import Log
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
 from veredus import App, SkipRetry
 from veredus.client.carried import SUPPLIERS
 from veredus.contrib.fastapi import lifespan
@@ -182,8 +183,7 @@ async def test_from_a_web_request_to_a_pushed_message(
         transport = httpx.ASGITransport(web)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             assert (await client.post("/")).status_code == 200
-        async with asyncio.timeout(10):
-            await told.wait()
+        await until(told.is_set)
     tracing.remove()
     [entry] = await log.entries(session)
     metadata = decode_tail(entry.tail).metadata

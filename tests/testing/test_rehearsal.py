@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.support.servers import RealServer
+from tests.support.waiting import PATIENCE, pause
 from veredus import App, ConfigError, Job, Limit, TaskFailed, current
 from veredus.client.calls import Call
 
@@ -29,7 +29,7 @@ async def test_nothing_runs_by_itself_and_nothing_is_left(app: App) -> None:
 
     async with app.test() as q:
         await work.enqueue(1)
-        await asyncio.sleep(0.05)
+        await pause(0.05, proves="nothing runs by itself")
         assert seen == []
         assert await q.count("pending") == 1
         await q.drain()
@@ -181,11 +181,11 @@ async def test_lifespan_middleware_threads_and_waiting_for_each_other() -> None:
 
     @app.task(name="inner")
     def inner() -> str:
-        return app.state
+        return str(app.state)
 
     @app.task(name="outer")
     async def outer() -> str:
-        return "saw " + await (await inner.enqueue()).result(timeout=5)
+        return "saw " + await (await inner.enqueue()).result(timeout=PATIENCE)
 
     async with app.test(concurrency=2) as q:
         handle = await outer.enqueue()

@@ -119,13 +119,14 @@ def test_the_url_comes_from_the_app_then_from_the_environment(monkeypatch: pytes
     for name in ("VEREDUS_REDIS_URL", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
     app = App()
-    assert app.url is None
+    urls = [app.url]
     monkeypatch.setenv("REDIS_URL", "redis://b")
-    assert app.url == "redis://b"
+    urls.append(app.url)
     monkeypatch.setenv("VEREDUS_REDIS_URL", "redis://a")
-    assert app.url == "redis://a"
+    urls.append(app.url)
     app.use("redis://c")
-    assert app.url == "redis://c"
+    urls.append(app.url)
+    assert urls == [None, "redis://b", "redis://a", "redis://c"]
 
 
 def test_using_makes_a_twin() -> None:

@@ -10,9 +10,10 @@ from contextvars import ContextVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.waiting import PATIENCE, forever
 from veredus.worker.carrier import SLICE, Carrier
 
-Body = Callable[[], Awaitable[None]]
+Body = Callable[[], Awaitable[object]]
 VARIABLE: ContextVar[str] = ContextVar("variable", default="unset")
 
 
@@ -41,13 +42,15 @@ class Ride:
         self.carrier.carry(Passenger(name, body, kind or name))
 
     async def over(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await self._over.wait()
 
     async def _run(self, passenger: Passenger) -> None:
         name = passenger.name
-        assert passenger.task is asyncio.current_task()
-        self.tasks[name] = passenger.task
+        task = passenger.task
+        assert task is asyncio.current_task()
+        assert task is not None
+        self.tasks[name] = task
         self.began.append(name)
         try:
             self.ended[name] = await passenger.body()
@@ -162,7 +165,7 @@ async def test_timeouts_inside_work_though_others_ran_in_the_same_task_before() 
 
     async def too_long() -> None:
         async with asyncio.timeout(0.01):
-            await asyncio.sleep(60)
+            await forever()
 
     ride.add("a", nothing)
     ride.add("b", too_long)

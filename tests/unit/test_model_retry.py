@@ -51,6 +51,7 @@ def test_exponential_stays_within_its_cap_and_jitter(
     retried: int, base: float, factor: float, cap: float, jitter: float
 ) -> None:
     wait = exponential(base, factor=factor, cap=cap, jitter=jitter)(retried, ERROR, None)
+    assert isinstance(wait, float)
     assert 0 <= wait <= cap * (1 + jitter) + 1e-6
 
 

@@ -50,8 +50,8 @@ def test_includes_exist_and_are_the_ones_used(path: Path) -> None:
     source = path.read_text()
     code = "\n".join(line for line in source.splitlines() if not line.startswith("--"))
     included = read_header(source).includes
-    for include in included:
-        assert (LUA / "include" / f"{include}.lua").exists()
+    for name in included:
+        assert (LUA / "include" / f"{name}.lua").exists()
     for include in INCLUDES:
         defined = re.findall(r"^local function (\w+)", include.read_text(), re.MULTILINE)
         own = re.findall(r"local function (\w+)", code)

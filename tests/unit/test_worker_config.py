@@ -37,7 +37,7 @@ def test_a_wrong_setting_names_the_field(name: str, value: Any) -> None:
 )
 def test_an_unknown_setting_suggests_the_nearest(typo: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
-        App().worker(**{typo: 1})
+        App().worker(None, **{typo: 1})
 
 
 def test_the_defaults_keep_the_promise_of_fifteen_seconds() -> None:

@@ -63,7 +63,7 @@ def test_a_repeated_complaint_is_counted_not_repeated(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(complaints.time, "monotonic", lambda: now)
+    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
     told = Complaints()
     with caplog.at_level(logging.WARNING):
         for _ in range(100):
@@ -95,7 +95,7 @@ def test_of_several_servers_one_that_is_missing_is_told_once_while_the_others_an
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(complaints.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now[0])
     told = Complaints(many_servers=True)
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
