@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import until
 from veredus.model.message import TaskMessage
 from veredus.wire import keys
 from veredus.wire.messages import decode_task, encode_task
 
 FAST: dict[str, Any] = {"lease": 1.5, "sweep": 0.3, "shutdown_timeout": 5.0}
 """Settings under which leases run out and are swept within a test's patience."""
-
-
-async def eventually(condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "the condition") -> Any:
-    """The old name of `until`, for tests that have not moved yet."""
-    return await until(condition, seconds=max(timeout, PATIENCE), what=what)
 
 
 class Look:

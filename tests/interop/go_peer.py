@@ -253,7 +253,7 @@ class GoPeer:
     async def acquire(self, scope: str, most: int, task_id: str, deadline: int) -> bool:
         """A token of the semaphore of asynq/x/rate."""
         args = [int(self._now()), most, deadline, task_id]
-        return await self.client.eval(ACQUIRE, 1, f"asynq:sema:{scope}", *args) == b"true"
+        return bool(await self.client.eval(ACQUIRE, 1, f"asynq:sema:{scope}", *args) == b"true")
 
     # What they have in common.
 

@@ -342,7 +342,7 @@ async def _lost_twice(url: str, client: Any) -> tuple[dict[bytes, bytes], list[i
     """A task of a Go worker that died, twice; its hash at last, and how long each retry was put off."""
     app, peer = _app(url), GoPeer(client)
     task_id = await peer.enqueue("t", b"", retry=5)
-    delays = []
+    delays: list[int] = []
     async with app.worker({"elsewhere": 1}, lease=1.0, sweep=0.2, retry_delay=40):
         for _ in range(2):
             assert await peer.dequeue()
