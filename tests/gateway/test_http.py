@@ -119,8 +119,55 @@ async def test_what_is_wrong_is_named_and_nothing_is_sent(http: httpx.AsyncClien
     assert problem in answer.json()["message"]
 
 
+async def test_too_much_at_once_is_refused_as_a_whole(
+    gw: Gateway, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.gateway.http.MAX_PUSHES", 2)
+    monkeypatch.setattr("veredus.gateway.http.MAX_BODY", 1000)
+    client = await JsonClient.open(gw, "ada")
+    row = {"target_type": "session", "target_id": client.sid}
+    for body, problem in (([row] * 3, "3 pushes, at most 2"), ({**row, "title": "x" * 1000}, "more than 1,000 bytes")):
+        answer = await http.post("/push", json=body)
+        assert answer.status_code == 400
+        assert problem in answer.json()["message"]
+    answers = (await http.post("/push", json=[{**row, "data": n} for n in (1, 2)])).json()
+    assert [one["success"] for one in answers] == [True, True]
+    assert [one["body"] for one in await client.take(2)] == [1, 2]
+
+
+async def test_a_push_to_a_user_succeeds_if_one_session_takes_it(app: App) -> None:
+    async with gateway(app, http="127.0.0.1:0", quota_entries=1) as gw:
+        full, free = [await JsonClient.open(gw, "ada") for _ in range(2)]
+        await app.push("first", session=full.sid)
+        async with httpx.AsyncClient(base_url=f"http://{gw.http_address}", timeout=10) as http:
+            row = {"target_type": "user", "target_id": "ada", "data": "second"}
+            answer = (await http.post("/push", json=row)).json()
+            assert (answer["success"], answer["error_code"]) == (True, "")
+            assert {one["session"]: one["status"] for one in answer["results"]} == {
+                full.sid: "full",
+                free.sid: "queued",
+            }
+            answer = (await http.post("/push", json=row)).json()
+            assert (answer["success"], answer["error_code"]) == (False, "OUTBOX_FULL")
+
+
+async def test_what_is_bound_may_be_dropped_with_a_failed_request(
+    gw: Gateway, http: httpx.AsyncClient, app: App
+) -> None:
+    client = await JsonClient.open(gw, "ada")
+    row = {"target_type": "session", "target_id": client.sid, "sync_hint": "AFTER_RESPONSE", "bind_client_seq_id": 1}
+    for data, more in (("dropped", {"on_fail": "drop"}), ("kept", {})):
+        assert (await http.post("/push", json={**row, "data": data, **more})).json()["success"]
+    await client.request(1, "wait", deadline_ms=1)
+    assert (await client.frame("msg"))["code"] == 408
+    assert (await client.frame("msg"))["body"] == "kept"
+    await app.push("end", session=client.sid)
+    assert (await client.frame("msg"))["body"] == "end"
+
+
 async def test_the_token_is_needed_for_all_but_health(gw: Gateway, http: httpx.AsyncClient) -> None:
-    for headers in ({"authorization": ""}, {"authorization": "Bearer wrong"}, {"authorization": TOKEN}):
+    for given in ("", "Bearer wrong", TOKEN, f"Basic {TOKEN}"):
+        headers = {"authorization": given}
         for method, path in (("POST", "/push"), ("GET", "/sessions"), ("GET", "/node")):
             answer = await http.request(method, path, headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")

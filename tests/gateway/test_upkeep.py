@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 
@@ -172,3 +173,25 @@ async def test_a_session_that_is_attached_here_by_mistake_is_let_go(
         await until(is_detached, what="the detach of the stray")
         (row,) = await gw_store.sessions.show([client.sid])
         assert row.state == "attached"
+
+
+async def test_what_was_pushed_while_nothing_was_heard_comes_when_hints_are_heard_again(
+    app: App, valkey_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(app, position_check=NEVER) as gw:
+        client = await JsonClient.open(gw, "ada")
+        subscribe = gw._hints._subscribe
+        go_on = asyncio.Event()
+
+        async def subscribe_later() -> None:
+            await go_on.wait()
+            await subscribe()
+
+        monkeypatch.setattr(gw._hints, "_subscribe", subscribe_later)
+        with valkey_server.client() as redis:
+            redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        await until(lambda: not gw._hints.healthy, what="the broken subscription is noticed")
+        assert gw.not_ready()
+        await app.push("unheard", session=client.sid)
+        go_on.set()
+        assert (await client.take(1))[0]["body"] == "unheard"

@@ -340,7 +340,10 @@ def test_after_a_resume_only_what_is_done_or_was_accepted_is_not_sent_again() ->
 def test_when_the_session_is_gone_what_was_sent_is_given_up_and_what_was_not_is_sent() -> None:
     link = open_client()
     link.request("sent")
+    link.request("answered")
     drain(link)
+    link.receive(sent(message(1, kind=Kind.RESPONSE, rid=2)), 1.0)
+    link.done(at(1), 1.0)
     link.disconnected(1.0)
     link.request("new")
     link.connected(1.0)
@@ -349,7 +352,8 @@ def test_when_the_session_is_gone_what_was_sent_is_given_up_and_what_was_not_is_
     assert events[1] == Discontinuity("unknown")
     assert isinstance(events[2], Rejected)
     assert (events[2].rid, events[2].code, events[2].retryable) == (1, 504, False)
-    assert drain(link) == [Request(2, "new")]
+    assert len(events) == 3
+    assert drain(link) == [Request(3, "new")]
     assert link.session_id == "p001-other"
 
 

@@ -251,6 +251,11 @@ def test_behind_a_gap_the_log_is_known_by_the_time_of_its_floor() -> None:
     link.doubt()
     read = link.offer_read(EPOCH, 6, 6, 6, [], 3.0, floor_ts=9999)
     assert ended(CloseCode.INSUFFICIENT_STATE, read)
+    link = open_server()
+    link.offer_entries(entries(1, 2), 1.0)
+    link.offer_read(EPOCH, 6, 6, 6, [], 1.0)  # its time is not known
+    link.doubt()
+    assert link.offer_read(EPOCH, 6, 6, 6, [], 2.0, floor_ts=1006) == []
 
 
 def test_a_gap_known_at_the_attach_leaves_between_welcome_and_replay() -> None:
@@ -270,6 +275,7 @@ def test_a_gap_known_at_the_attach_leaves_between_welcome_and_replay() -> None:
         (EPOCH, 0, 0, 2, 4, 2000),  # the log ends before what was sent: a failover has lost its tail
         (EPOCH, 4, 0, 5, 5, 2000),  # gone, and no policy says so
         (EPOCH, 0, 0, 5, 4, 900),  # the next one is older than the last: another log
+        (EPOCH, 0, 0, 5, 4, 1003),  # or as old as that: times increase
     ],
 )
 def test_a_log_that_is_not_the_one_we_followed_ends_the_connection_as_insufficient_state(
@@ -350,12 +356,12 @@ def test_in_doubt_the_floor_tells_when_all_is_acknowledged() -> None:
         assert link.state == state
 
 
-def test_a_hint_older_than_what_was_sent_is_held_back_until_the_log_decides() -> None:
+@pytest.mark.parametrize("ts", [5, 1003])
+def test_a_hint_not_younger_than_what_was_sent_is_held_back_until_the_log_decides(ts: int) -> None:
     link = open_server()
     link.offer_entries(entries(1, 3), 1.0)
-    for ts in (5, 1003):
-        link.offer_entries([entry(4, ts=ts)], 1.0)
-        assert 4 not in seqs(drain(link))
+    link.offer_entries([entry(4, ts=ts)], 1.0)
+    assert seqs(drain(link)) == [1, 2, 3]
     assert link.wanted() == Wanted(4, 1, 256 * 1024 - link.pending_bytes)
 
 

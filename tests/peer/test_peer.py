@@ -24,6 +24,7 @@ from veredus.peer import (
     RequestLost,
     RequestRejected,
     RequestTimeout,
+    Retrying,
     SavedSession,
     SessionClosed,
     Unreachable,
@@ -387,8 +388,28 @@ async def test_goaway_moves_by_itself_to_where_it_hints(gateway: ScriptedGateway
             await until(lambda: peer.stats()["resumes"] == 1)
             assert len(other.hellos) == 1
             assert [event.result for event in events if isinstance(event, Connected)] == ["new", "resumed"]
+            await other.listener.close()
+            other.cut_all()  # a hint is followed once: then it is the turn of the addresses given
+            await until(lambda: peer.stats()["resumes"] == 2)
+            assert len(gateway.hellos) == 2
     finally:
         await other.stop()
+
+
+async def test_a_connection_that_lived_owes_nothing_to_earlier_failures(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.peer.line.random.random", lambda: 1.0)
+    events: list[Any] = []
+    async with connect(gateway.url, on_event=events.append, **QUICK) as peer:
+        for steady, delays in ((600.0, [0.01, 0.02, 0.04]), (0.0, [0.01, 0.01])):
+            monkeypatch.setattr("veredus.peer.line.STEADY", steady)
+            events.clear()
+            for _ in delays:
+                resumes = peer.stats()["resumes"]
+                peer.cut()
+                await until(lambda resumes=resumes: peer.stats()["resumes"] > resumes)  # type: ignore[misc]
+            assert [event.delay for event in events if isinstance(event, Retrying)] == delays
 
 
 async def test_a_gateway_that_never_welcomes_is_left(gateway: ScriptedGateway) -> None:
