@@ -25,13 +25,16 @@ from django.db import transaction  # noqa: E402
 from tests.contrib.site import jobs, tasks  # noqa: E402
 from tests.support.servers import RealServer  # noqa: E402
 from veredus.contrib.django import VeredusBackend, enqueue_on_commit, enqueue_on_commit_of  # noqa: E402
+from veredus.contrib.django.backend import _aware  # noqa: E402
 from veredus.contrib.django.framework import (  # noqa: E402
     TaskResultDoesNotExist,
     base,
     signals,
 )
 from veredus.contrib.django.framework import tasks as framework  # noqa: E402
+from veredus.contrib.django.records import Record, result_of  # noqa: E402
 from veredus.errors import ConfigError, PayloadError  # noqa: E402
+from veredus.model.info import TaskInfo  # noqa: E402
 from veredus.testing import BlockingRehearsal  # noqa: E402
 
 Status = base.TaskResultStatus
@@ -92,6 +95,35 @@ def test_failures_are_retried_and_remembered(q: BlockingRehearsal, task: Any) ->
     assert result.finished_at == q.runs[-1].at > START == result.started_at
     with pytest.raises(ValueError, match="Task failed"):
         _ = result.return_value
+
+
+def test_of_many_failures_the_last_ten_are_remembered() -> None:
+    record = Record()
+    for number in range(12):
+        record.fail(ValueError(f"failure {number}"), 1.0)
+    assert [text.splitlines()[-1] for _, text in record.errors] == [f"ValueError: failure {n}" for n in range(2, 12)]
+
+
+def test_a_task_whose_worker_was_lost_for_good_has_failed_with_a_reason() -> None:
+    info = TaskInfo(
+        id="1", queue="default", type="django:tests.contrib.site.tasks.add", state="archived", result=b"",
+        payload=b'{"args": [1], "kwargs": {"b": 2}}', last_error="asynq: task lease expired", last_failed=1_900_000_000,
+    )  # fmt: skip
+    result = result_of(info)
+    assert result.status is Status.FAILED
+    assert [(one.exception_class_path, one.traceback) for one in result.errors] == [
+        ("veredus.errors.TaskFailed", "asynq: task lease expired")
+    ]
+    assert result.finished_at == datetime.fromtimestamp(1_900_000_000, UTC)
+
+
+def test_a_naive_instant_is_a_local_one() -> None:
+    naive = datetime(2030, 1, 1, 12)  # noqa: DTZ001
+    aware = _aware(naive)
+    assert aware is not None
+    assert aware.tzinfo is not None
+    assert aware.timestamp() == naive.timestamp()
+    assert _aware(START) is START
 
 
 def test_context_and_attempts(q: BlockingRehearsal) -> None:

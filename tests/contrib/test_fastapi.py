@@ -44,6 +44,19 @@ async def served(web: Any) -> AsyncIterator[httpx.AsyncClient]:
         await task
 
 
+async def test_the_app_is_closed_with_the_web_application(valkey_server: RealServer) -> None:
+    app = App(valkey_server.url)
+    web = FastAPI(lifespan=lifespan(app))
+
+    def connections() -> list[str]:
+        with valkey_server.client() as client:
+            return [one["name"] for one in client.client_list() if one["name"].startswith("veredus")]
+
+    async with served(web):
+        assert connections() == ["veredus"]
+    await until(lambda: connections() == [], what="the end of its connections")
+
+
 async def test_a_request_becomes_a_task_and_its_result_an_answer(valkey_server: RealServer) -> None:
     app = App(valkey_server.url)
 

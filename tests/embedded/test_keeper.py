@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.waiting import pause_sync, until_sync
 from veredus import embedded
 from veredus.embedded import locks
 from veredus.embedded.folder import Folder
+from veredus.embedded.keeper import _Keeper
 from veredus.embedded.probe import Probe
 
 from .conftest import is_alive, keeper_pid, kill
@@ -109,3 +111,51 @@ def test_told_to_end_it_stops_the_server_cleanly(data: Path) -> None:
     until_sync(lambda: not is_alive(keeper))
     assert not is_alive(server.pid)
     assert "ready to exit" in (data / "server.log").read_text()
+
+
+def test_keeps_its_socket_fresh_so_that_no_cleaner_of_temporary_folders_takes_it(data: Path) -> None:
+    server = embedded.ensure(data, linger=0.2)
+    with Probe(server.socket):
+        os.utime(server.socket, (1, 1))
+        until_sync(lambda: os.stat(server.socket).st_mtime > 1, what="a fresh socket")
+
+
+def test_looks_once_more_before_it_stops_a_server(data: Path) -> None:
+    """Somebody may have come since the last look: it stops what is still as it was, and nothing else."""
+    server = embedded.ensure(data)
+    kill(keeper_pid(data))
+    folder = Folder.at(data)
+    lock = locks.take(folder.keeper_lock, timeout=10.0)
+    keeper = _Keeper(folder, lock)
+    keeper._socket = server.socket
+    with Probe(server.socket) as probe:
+        until_sync(lambda: keeper._look(probe), what="a server without other clients")
+        seen = keeper._look(probe)
+        assert seen is not None
+        Probe(server.socket).close()
+        assert keeper._stop_if_idle(probe, seen) is False
+        assert is_alive(server.pid)
+        until_sync(lambda: keeper._look(probe), what="a server without other clients")
+        seen = keeper._look(probe)
+        assert seen is not None
+        assert keeper._stop_if_idle(probe, seen) is True
+    assert not is_alive(server.pid)
+    assert not locks.is_held(folder.keeper_lock)
+
+
+def test_stop_returns_only_when_the_keeper_has_left_too(data: Path) -> None:
+    server = embedded.ensure(data)
+    keeper = keeper_pid(data)
+    with ThreadPoolExecutor(1) as pool:
+        os.kill(keeper, signal.SIGSTOP)
+        try:
+            stopping = pool.submit(embedded.stop, data, 30.0)
+            # the frozen keeper is its parent and cannot collect it, but it holds nothing any more
+            until_sync(lambda: not locks.is_held(Folder.at(data).server_lock), what="the end of the server")
+            pause_sync(0.2, proves="it waits for the keeper")
+            assert not stopping.done()
+        finally:
+            os.kill(keeper, signal.SIGCONT)
+        assert stopping.result(timeout=30) is True
+    assert not locks.is_held(Folder.at(data).keeper_lock)
+    assert not is_alive(server.pid)

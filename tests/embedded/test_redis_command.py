@@ -14,9 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support import processes
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE, until_sync
 from veredus import embedded
 from veredus.cli.redis import redis_group
+from veredus.embedded.foreground import _Signals
 from veredus.embedded.probe import Probe
 from veredus.errors import EmbeddedError
 
@@ -53,6 +54,17 @@ def test_foreground_runs_until_a_signal(data: Path, foreground: subprocess.Popen
     assert lines[1] == f"data in {data}"
     assert f"  export VEREDUS_REDIS_URL={server.url}" in lines
     assert any("Ready to accept connections" in line for line in lines), "the server's own log"
+
+
+def test_a_signal_that_comes_while_the_server_is_being_started_is_passed_on() -> None:
+    signals = _Signals()
+    signals.receive(signal.SIGINT, None)
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            signals.pass_on_to(process)
+            assert process.wait(PATIENCE) == -signal.SIGTERM
+        finally:
+            process.kill()
 
 
 def test_foreground_refuses_a_second_one(data: Path, foreground: subprocess.Popen[str]) -> None:

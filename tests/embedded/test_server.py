@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.support.processes import running
 from tests.support.waiting import until_sync
 from veredus import embedded
 from veredus.embedded import sockets
+from veredus.embedded.folder import LOG_LIMIT, Folder
 from veredus.embedded.probe import Probe
 from veredus.errors import ConfigError, EmbeddedError
 
@@ -139,6 +141,24 @@ def test_a_long_path_gets_a_short_socket(data: Path) -> None:
         clean_up(deep)
 
 
+def test_a_runtime_folder_that_others_may_enter_or_that_is_a_link_gets_no_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Path(tempfile.mkdtemp(prefix="vr-", dir="/tmp"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
+    long, folder = tmp_path / ("x" * 100), base / "veredus"
+    try:
+        assert Path(sockets.choose(long)).parent == folder
+        folder.chmod(0o755)
+        assert Path(sockets.choose(long)).parent != folder
+        folder.rmdir()
+        folder.symlink_to(tmp_path)
+        tmp_path.chmod(0o700)
+        assert Path(sockets.choose(long)).parent != folder
+    finally:
+        shutil.rmtree(base)
+
+
 def test_the_environment_names_the_folder(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VEREDUS_DATA", str(data))
     assert embedded.ensure().data == str(data)
@@ -153,6 +173,8 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_path(None) == Path("/home/somebody/.local/share/veredus")
     monkeypatch.setenv("XDG_DATA_HOME", "/else/where")
     assert data_path(None) == Path("/else/where/veredus")
+    monkeypatch.setenv("XDG_DATA_HOME", "else/where")  # the specification: a relative one is to be ignored
+    assert data_path(None) == Path("/home/somebody/.local/share/veredus")
 
 
 @pytest.mark.parametrize("value", ["0", "false", "No", "OFF"])
@@ -198,3 +220,14 @@ def test_a_removed_folder_ends_its_server(data: Path) -> None:
     with Probe(server.socket):
         shutil.rmtree(data)
         until_sync(lambda: not is_alive(server.pid))
+
+
+def test_a_log_that_has_grown_large_is_moved_aside(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.server_log.write_bytes(b"x" * LOG_LIMIT)
+    os.close(folder.open_log(folder.server_log))
+    assert folder.server_log.stat().st_size == LOG_LIMIT, "not yet too large"
+    folder.server_log.write_bytes(b"x" * (LOG_LIMIT + 1))
+    os.close(folder.open_log(folder.server_log))
+    assert folder.server_log.stat().st_size == 0
+    assert (tmp_path / "server.log.old").stat().st_size == LOG_LIMIT + 1

@@ -18,7 +18,7 @@ from veredus.errors import ArchiveFull, ConfigError
 from veredus.inspector.inspector import Inspector
 from veredus.inspector.search import Query
 from veredus.model.archive import ArchiveLimits
-from veredus.store.tasks import CHUNK
+from veredus.store.tasks import CHUNK, Tasks
 
 FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
 MANY = 1_000_000 if FULL else 20_000
@@ -174,6 +174,42 @@ async def test_a_stop_ends_it_between_two_portions(q: Bench, inspector: Inspecto
     assert result == type(result)(2 * CHUNK, 4 * CHUNK, 0, True)
     assert await q.client.zcard(q.key("retry")) == 2 * CHUNK
     assert await check_invariant(q.client) == []
+
+
+@VALKEY_ONLY
+async def test_a_stop_that_comes_with_the_last_portion_has_stopped_nothing(q: Bench, inspector: Inspector) -> None:
+    await q.fill("retry", "a", "b")
+    stop = threading.Event()
+    result = await inspector.delete_all("q", "retry", progress=lambda done, total: stop.set(), stop=stop)
+    assert (result.done, result.total, result.stopped) == (2, 2, False)
+
+
+@VALKEY_ONLY
+async def test_a_stop_ends_it_between_two_groups(q: Bench, inspector: Inspector) -> None:
+    for group in ("g", "h", "i"):
+        await q.join(group, f"{group}1")
+    stop = threading.Event()
+    result = await inspector.delete_all("q", "aggregating", progress=lambda done, total: stop.set(), stop=stop)
+    assert (result.done, result.total, result.stopped) == (1, 3, True)
+    assert len(await inspector.groups("q")) == 2
+
+
+@VALKEY_ONLY
+async def test_what_others_add_meanwhile_is_not_chased_after(
+    q: Bench, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await q.fill("retry", "a", "b")
+    count = Tasks.count
+
+    async def count_and_add(self: Tasks, queue: str, state: str, *, group: str = "") -> int:
+        counted = await count(self, queue, state, group=group)
+        await q.fill("retry", "c", "d", "e")
+        return counted
+
+    monkeypatch.setattr(Tasks, "count", count_and_add)
+    result = await inspector.delete_all("q", "retry")
+    assert (result.done, result.total) == (2, 2)
+    assert await q.client.zcard(q.key("retry")) == 3
 
 
 @pytest.mark.parametrize("where", [None, Query(type="t")])

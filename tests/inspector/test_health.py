@@ -58,7 +58,7 @@ def test_memory(used: int, limit: int, level: str) -> None:
     assert health.memory({"used_memory": str(used), "maxmemory": str(limit)}).level == level
 
 
-@pytest.mark.parametrize(("seconds", "level"), [(0.1, OK), (-2, WARN), (31, BAD)])
+@pytest.mark.parametrize(("seconds", "level"), [(0.1, OK), (2, WARN), (-2, WARN), (31, BAD), (-31, BAD)])
 def test_the_clock(seconds: float, level: str) -> None:
     assert health.skew(seconds).level == level
 

@@ -205,6 +205,14 @@ async def test_deleting_a_queue_by_force_leaves_nothing_of_it(q: Bench, inspecto
     assert after["asynq:queues"].value == {"q*"}
 
 
+async def test_a_queue_that_was_paused_is_still_so_when_its_removal_is_refused(q: Bench, inspector: Inspector) -> None:
+    await q.pend("a")
+    await inspector.pause("q")
+    with pytest.raises(QueueNotEmpty):
+        await inspector.delete_queue("q")
+    assert (await inspector.queue("q")).paused
+
+
 async def test_without_force_a_queue_may_have_completed_tasks_only(q: Bench, inspector: Inspector) -> None:
     await q.fill("completed", "a")
     await inspector.delete_queue("q")

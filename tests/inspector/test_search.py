@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.inspector.support import Bench
+from tests.support.servers import VALKEY_ONLY
 from veredus.errors import ConfigError
 from veredus.inspector.search import PAGE, Query
 
@@ -81,3 +82,19 @@ async def test_what_stays_is_found_once_while_others_come_and_go(q: Bench, state
     await worker
     assert len(found) == len(set(found))
     assert set(ids) - gone <= set(found)
+
+
+@VALKEY_ONLY
+async def test_a_walk_goes_on_where_it_was_when_all_of_its_last_page_is_gone(q: Bench) -> None:
+    ids = [f"t{n:02d}" for n in range(30)]
+    await q.fill("retry", *ids)
+    found, cursor = [], ""
+    while True:
+        page = await q.inspector.search_page("q", "retry", Query(), cursor=cursor, size=10, scan=10)
+        found += [task.id for task in page.tasks]
+        for task in page.tasks:
+            await q.inspector.delete("q", task.id)
+        cursor = page.cursor
+        if not page.tasks:
+            break
+    assert found == ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -21,9 +22,11 @@ from tests.support.processes import running
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import PATIENCE, until_sync
 from veredus import App, ConfigError, WorkerStopped
-from veredus.events import Aggregated, ItemDropped, LeaseWasLost, TaskRecovered
+from veredus.events import Aggregated, Forwarded, ItemDropped, LeaseWasLost, TaskRecovered
 from veredus.model.message import TaskMessage
 from veredus.store.store import Store
+from veredus.telemetry import endpoint as endpoint_module
+from veredus.telemetry.endpoint import Endpoint, host_and_port
 from veredus.telemetry.gateway_metrics import read_gateway
 from veredus.telemetry.metrics import WorkerMetrics, bounded
 from veredus.telemetry.worker_metrics import Metrics
@@ -159,6 +162,73 @@ def test_events_that_are_rare() -> None:
     assert get("veredus_tasks_recovered_total", {"queue": "q", "type": "t", "action": "retry"}) == 1
     assert get("veredus_items_dropped_total", {"queue": "q", "reason": "dangling"}) == 1
     assert get("veredus_group_members_aggregated_total", {"queue": "q"}) == 7
+
+
+def test_a_task_that_was_on_time_to_the_millisecond_counts_for_lateness_and_one_nobody_knew_of_does_not() -> None:
+    registry = CollectorRegistry()
+    metrics = WorkerMetrics(registry)
+    metrics(Forwarded("q", 1, late=0.0))
+    metrics(Forwarded("q", 3, late=None))
+    assert registry.get_sample_value("veredus_tasks_forwarded_total", {"queue": "q"}) == 4
+    assert registry.get_sample_value("veredus_forward_lateness_seconds_count", {"queue": "q"}) == 1
+
+
+async def test_a_worker_tells_of_its_own_queues_only(valkey_server: RealServer) -> None:
+    app = App(valkey_server.url)
+    for queue in ("mine", "elsewhere"):
+        await app.enqueue("t", queue=queue, delay=600)
+    async with app, scraped(app, queues="mine") as client:
+        samples = parse((await client.get("/metrics")).text)
+    told = {dict(labels)["queue"] for name, labels in samples if name == "asynq_queue_size"}
+    assert told == {"mine"}
+
+
+async def _page() -> tuple[int, str, bytes]:
+    return 200, "text/plain", b"hello\n"
+
+
+async def test_head_gets_the_headers_of_get_and_no_body() -> None:
+    async def ask(method: str) -> tuple[bytes, bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        writer.write(f"{method} /page?probe=1 HTTP/1.1\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return head, body
+
+    async with Endpoint(0, {"/page": _page}) as endpoint:
+        (head, body), (same, nothing) = await ask("GET"), await ask("HEAD")
+    assert body == b"hello\n"
+    assert (same, nothing) == (head, b"")
+    assert b"Content-Length: 6" in head
+
+
+async def test_whoever_connects_and_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "TIMEOUT", 0.1)
+    async with Endpoint(0, {"/page": _page}) as endpoint:
+        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        async with asyncio.timeout(PATIENCE):
+            assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("9090", ("127.0.0.1", 9090)),
+        ("0.0.0.0:9090", ("0.0.0.0", 9090)),
+        ("[::1]:9090", ("::1", 9090)),
+        ("host:0", ("host", 0)),
+        ("h:65535", ("h", 65535)),
+    ],
+)
+def test_where_to_listen(text: str, expected: tuple[str, int]) -> None:
+    assert host_and_port(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "h:65536", "h:-1", "h:9o"])
+def test_where_nobody_can_listen(text: str) -> None:
+    with pytest.raises(ConfigError, match="metrics"):
+        host_and_port(text)
 
 
 def test_labels_are_bounded() -> None:

@@ -112,6 +112,21 @@ async def test_only_the_last_attempt_if_wanted(kept: Kept, app: App) -> None:
     assert events[1]["extra"]["veredus-task"]["payload"] == '{"secret":"shown"}'
 
 
+async def test_a_revoked_task_is_no_error_and_a_skipped_retry_is_one(kept: Kept, app: App) -> None:
+    start(kept, VeredusIntegration())
+    async with app.test() as q:
+        revoked = await app.tasks["stop"].enqueue("revoke")
+        skipped = await app.tasks["stop"].enqueue("skip")
+        await q.run_all()
+    assert [event["tags"]["veredus_task_id"] for event in kept.of("event")] == [skipped.id]
+    statuses = {
+        one["contexts"]["trace"]["data"]["messaging.message.id"]: one["contexts"]["trace"]["status"]
+        for one in kept.of("transaction")
+        if one["transaction"] == "stop"
+    }
+    assert statuses == {revoked.id: "aborted", skipped.id: "internal_error"}
+
+
 async def test_without_a_client_everything_is_as_before(kept: Kept, app: App) -> None:
     start(kept, VeredusIntegration())
     sentry_sdk.init(default_integrations=False)

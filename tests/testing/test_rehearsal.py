@@ -317,3 +317,49 @@ async def test_a_paused_queue_does_not_hold_up_time(app: App) -> None:
 def test_how_often_is_at_least_once(app: App) -> None:
     with app.test() as q, pytest.raises(ConfigError, match="assert_not_enqueued"):
         q.assert_enqueued("any", times=0)
+
+
+async def test_time_passes_until_a_limit_of_the_queue_has_room(app: App) -> None:
+    app.limit("default", Limit(rate="1/10s"))
+
+    @app.task
+    async def work() -> None: ...
+
+    async with app.test(start=START) as q:
+        for _ in range(3):
+            await work.enqueue()
+        runs = await q.advance(60)
+    assert [(run.at - START).total_seconds() for run in runs] == [0, 10, 20]
+
+
+async def test_run_all_says_when_tasks_wait_for_longer_than_anybody_would(app: App) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    async with app.test() as q:
+        await work.using(delay=3600).enqueue()
+        with pytest.raises(AssertionError, match="tasks still wait after 60"):
+            await q.run_all(within=60)
+        assert [run.action for run in await q.run_all(within=3600)] == ["done"]
+
+
+async def test_a_call_is_recognized_however_its_payload_was_written(app: App) -> None:
+    @app.task(name="work")
+    async def work(number: int, name: str) -> None: ...
+
+    async with app.test() as q:
+        await app.enqueue("work", b'{"name": "x",\n "number": 1}')
+        q.assert_enqueued(work.call(1, "x"))
+        q.assert_not_enqueued(work.call(2, "x"))
+
+
+async def test_what_expires_ages_in_small_steps_too(app: App) -> None:
+    async with app.test() as q:
+        redis = app.open_redis()
+        await redis.command("SET", "asynq:{q}:unique:x", "1", "PX", 60_000, key="")
+        for _ in range(3):
+            await q.advance(15)
+            assert await redis.command("EXISTS", "asynq:{q}:unique:x", key="") == 1
+        await q.advance(15)
+        assert await redis.command("EXISTS", "asynq:{q}:unique:x", key="") == 0
+        await redis.close()

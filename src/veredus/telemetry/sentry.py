@@ -104,11 +104,15 @@ async def _run(job: Job, call_next: Callable[[Job], Awaitable[Any]]) -> Any:
             span.set_data("messaging.message.retry.count", job.retried)
             try:
                 return await call_next(job)
+            except RevokeTask as exc:
+                span.set_status("aborted")
+                revoked = exc  # raised below: a transaction that an exception leaves counts as failed
             except Exception as exc:
-                span.set_status("aborted" if isinstance(exc, RevokeTask) else "internal_error")
-                if not isinstance(exc, RevokeTask) and (not integration.report_after_retries or _is_last(job, exc)):
+                span.set_status("internal_error")
+                if not integration.report_after_retries or _is_last(job, exc):
                     _capture(exc)
                 raise
+        raise revoked
 
 
 def _is_last(job: Job, exc: Exception) -> bool:
