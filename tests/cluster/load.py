@@ -12,6 +12,7 @@ from typing import Any
 import redis
 
 from tests.support.servers import RealServer
+from tests.support.waiting import until
 from veredus import App, StoreError, current
 
 Master = Callable[[str], RealServer | None]
@@ -61,7 +62,7 @@ class Load:
                 handle = await task.enqueue(due)
             except StoreError:
                 self.refused += 1
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.02)
                 continue
             self.acknowledged[handle.id] = queue
             # Replication is one ordered stream: if a later write of the same master is there, so is ours.
@@ -70,15 +71,20 @@ class Load:
             await asyncio.sleep(pause)
         probe.close()
 
-    async def all_ran(self, seconds: float) -> None:
+    async def all_ran(self) -> None:
         """Everything that was replicated has run; fails naming what has not."""
-        give_up = time.monotonic() + seconds
-        while missing := [one for one in self.replicated if not self.ran[one]]:
-            if time.monotonic() > give_up:
-                raise AssertionError(
-                    f"{len(missing)} of {len(self.replicated)} replicated tasks did not run: {missing[:5]}"
-                )
-            await asyncio.sleep(0.05)
+        try:
+            await until(lambda: all(self.ran[one] for one in self.replicated), seconds=60)
+        except AssertionError:
+            missing = [one for one in self.replicated if not self.ran[one]]
+            raise AssertionError(
+                f"{len(missing)} of {len(self.replicated)} replicated tasks did not run: {missing[:5]}"
+            ) from None
+
+    async def grows(self, count: int) -> None:
+        """So many more tasks have run."""
+        before = len(self.ran)
+        await until(lambda: len(self.ran) > before + count, what=f"{count} more tasks")
 
     def report(self) -> str:
         lost = [one for one in self.acknowledged if not self.ran[one]]

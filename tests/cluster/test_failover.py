@@ -23,8 +23,10 @@ from veredus.store.slots import slot_of
 from veredus.wire import keys
 
 ROUNDS = size(1, 5)
-BEFORE = size(0.7, 5.0)
-"""Seconds of load before each failover."""
+LOAD = size(60, 600)
+"""Tasks that run before each failover."""
+RARELY = {**FAST, "forward_interval": 30.0}
+"""Delayed tasks are on time only if the forwarder hears of them."""
 
 
 class Hearing:
@@ -40,18 +42,16 @@ class Hearing:
 
 async def _check(load: Load, queues: list[str], began: float, tasks: list[asyncio.Task[None]]) -> None:
     """After the failovers: nothing replicated is missing, and everything works as before."""
-    await asyncio.sleep(0.3)
+    await load.grows(20)
     load.stop()
     await asyncio.gather(*tasks)
-    await load.all_ran(30)
+    await load.all_ran()
     for queue in queues:  # asleep, woken by what comes, and by what becomes due
-        now = time.monotonic()
         soon = await load.work.using(queue=queue).enqueue(0)
         later = await load.work.using(queue=queue, delay=0.5).enqueue(time.time() + 0.5)
-        await until(lambda soon=soon: load.ran[soon.id])
-        assert time.monotonic() - now < 1.0
+        await until(lambda soon=soon: load.ran[soon.id], seconds=4.0, what="a wake-up, before the wait of 5 s is over")
         await until(lambda later=later: load.ran[later.id])
-        assert load.lateness[later.id] < 0.3, "the wake-up channel is heard again"
+        assert load.lateness[later.id] < 3.0, "the wake-up channel is heard again"
     say(f"{load.report()}; {time.monotonic() - began:.1f} s in all")
     assert len(load.replicated) > 50
     async with load.app.inspector() as inspector:
@@ -70,7 +70,7 @@ def _schedule(load: Load, queue: str) -> list[int]:
     return ticks
 
 
-@pytest.mark.timeout(size(60, 300))
+@pytest.mark.timeout(size(150, 600))
 @pytest.mark.parametrize("how", ["kill", "graceful"])
 async def test_through_a_sentinel_failover(
     new_sentinels: Callable[..., Sentinels], how: str, caplog: pytest.LogCaptureFixture
@@ -78,13 +78,13 @@ async def test_through_a_sentinel_failover(
     sentinels, hearing, began = new_sentinels(), Hearing(caplog), time.monotonic()
     queues = ["a", "b"]
     now = [sentinels.master()]
-    load = Load(sentinels.url, queues, lambda queue: now[0], **FAST)
+    load = Load(sentinels.url, queues, lambda queue: now[0], **RARELY)
     ticks = _schedule(load, "a")
     async with load.app, load.worker():
         tasks = [asyncio.create_task(load.produce(queue)) for queue in ("a", "b")]
         tasks.append(asyncio.create_task(load.produce("b", delay=0.4)))
         for number in range(ROUNDS):
-            await asyncio.sleep(BEFORE)
+            await load.grows(LOAD)
             old = now[0]
             if how == "kill":
                 old.kill()
@@ -94,8 +94,7 @@ async def test_through_a_sentinel_failover(
             if how == "graceful":
                 # For eight seconds yet it says that it is a master, and what it is given then is lost.
                 await until(lambda old=old: not _clients(old), seconds=5.0, what="everybody's leave of the old master")
-            before = len(load.ran)
-            await until(lambda before=before: len(load.ran) > before + 20)
+            await load.grows(20)
             if number < ROUNDS - 1:
                 await asyncio.to_thread(_make_replica, old, now[0])
         await _check(load, queues, began, tasks)
@@ -132,7 +131,7 @@ def _is_replica_of(old: RealServer, new: RealServer) -> None:
     until_sync(follows, what="the old master as a replica")
 
 
-@pytest.mark.timeout(size(60, 300))
+@pytest.mark.timeout(size(150, 600))
 @pytest.mark.parametrize("how", size(["kill", "graceful"], ["kill", "graceful", "takeover"]))
 async def test_through_a_failover_in_a_cluster(
     new_nodes: Callable[..., Nodes], how: str, caplog: pytest.LogCaptureFixture
@@ -147,14 +146,14 @@ async def test_through_a_failover_in_a_cluster(
     def master(queue: str) -> RealServer:
         return masters[min(slot_of(keys.pending(queue)) * 3 // 16384, 2)]
 
-    load = Load(nodes.url, queues, master, **FAST)
+    load = Load(nodes.url, queues, master, **RARELY)
     ticks = _schedule(load, queues[0])
     steady = queues[1]
     async with load.app, load.worker():
         tasks = [asyncio.create_task(load.produce(queue)) for queue in queues]
         tasks.append(asyncio.create_task(load.produce(queues[0], delay=0.4)))
         for number in range(ROUNDS):
-            await asyncio.sleep(BEFORE)
+            await load.grows(LOAD)
             old, new = masters[0], spare[0]
             if how == "kill":
                 old.kill()
@@ -167,8 +166,7 @@ async def test_through_a_failover_in_a_cluster(
             while_away = [one for one, queue in load.acknowledged.items() if queue == steady][len(on_others) :]
             if how == "kill":
                 assert len(while_away) >= 10, "the others did not wait for it"
-            before = len(load.ran)
-            await until(lambda before=before: len(load.ran) > before + 20)
+            await load.grows(20)
             await until(lambda new=new: _ran_on(load, queues[0], new))
             if number < ROUNDS - 1:
                 if how == "kill":
@@ -228,13 +226,12 @@ async def test_a_node_that_hangs_holds_up_only_its_own_queues(new_nodes: Callabl
                 await until(lambda queue=queue, before=before: ran.count(queue) > before)
                 latencies.append(time.monotonic() - began)
                 await note.using(queue=queue, delay=0.2).enqueue(time.time() + 0.2)
-            await asyncio.sleep(0.1)
         say(
             f"with one node hanging for {HANGS} s: pick-up at most {max(latencies) * 1000:.0f} ms, "
             f"delayed tasks late by at most {max(late) * 1000:.0f} ms on the others"
         )
-        assert max(latencies) < 1.0
-        assert max(late) < 1.0
+        assert max(latencies) < HANGS / 2
+        assert max(late) < HANGS / 2
         nodes.servers[hung].thaw()
         go.set()
         there = next(queue for queue in queues if queue not in alive)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from tests.cluster.conftest import Place
 from tests.integration.support import FAST
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Call, CancelOutcome, Handle, Job, TaskCancelled, TaskIdConflict, current
 
 
@@ -54,25 +53,27 @@ async def test_a_worker_serves_queues_on_every_node(app: App, place: Place, stri
     handles = [await note.using(queue=queue).enqueue(n) for n in range(20) for queue in place.queues]
     late = [await note.using(queue=queue, delay=0.5).enqueue(99) for queue in place.queues]
     async with app.worker(weights, strict=strict, concurrency=2, **FAST):
-        assert await asyncio.gather(*[handle.result(20) for handle in handles[:12]]) == [0] * 6 + [2] * 6
-        assert await asyncio.gather(*[handle.result(20) for handle in late]) == [198] * 6
+        assert await asyncio.gather(*[handle.result(PATIENCE) for handle in handles[:12]]) == [0] * 6 + [2] * 6
+        assert await asyncio.gather(*[handle.result(PATIENCE) for handle in late]) == [198] * 6
         await until(lambda: len(ran) == 126)
         # Asleep on every node, and woken at once by what comes to any of them.
         for queue in place.queues:
-            began = time.monotonic()
             handle = await note.using(queue=queue).enqueue(100)
-            assert await handle.result(5) == 200
-            assert time.monotonic() - began < 1.0
+            assert await handle.result(4.0) == 200, "before the wait of 5 s is over"
     if strict:
         firsts = [queue for queue, n in ran if n < 20]
         assert firsts == [queue for queue in reversed(place.queues) for _ in range(20)]
 
 
 async def test_results_progress_cancel_and_pause(app: App, place: Place) -> None:
+    seen = asyncio.Event()
+
     @app.task(retention=60)
     async def render(n: int) -> int:
         await current().progress(0.5, f"half of {n}")
-        await asyncio.sleep(0.3)
+        if n == 7:
+            await seen.wait()
+            seen.clear()
         return n
 
     @app.task
@@ -82,21 +83,25 @@ async def test_results_progress_cancel_and_pause(app: App, place: Place) -> None
     async with app.worker(place.queues, **FAST):
         for queue in place.queues[:2]:
             handle = await render.using(queue=queue).enqueue(7)
-            assert [step.note async for step in handle.progress()] == ["half of 7"]
-            assert await handle.result(5) == 7
+            notes = []
+            async for step in handle.progress():
+                notes.append(step.note)
+                seen.set()
+            assert notes == ["half of 7"]
+            assert await handle.result(PATIENCE) == 7
             running = await hang.using(queue=queue).enqueue()
             await until(lambda running=running: _is(running, "active"))
             assert await running.cancel("archive") is CancelOutcome.CANCELLING
             with pytest.raises(TaskCancelled):
-                await running.result(10)
+                await running.result(PATIENCE)
             waiting = await render.using(queue=queue, delay=60).enqueue(1)
             assert await waiting.cancel("delete") is CancelOutcome.CANCELLED
             await app.pause(queue)
             held = await render.using(queue=queue).enqueue(8)
-            await asyncio.sleep(0.1)
+            await pause(0.1, proves="a paused queue's tasks wait")
             assert (await held.status()).state == "pending"
             await app.resume(queue)
-            assert await held.result(5) == 8
+            assert await held.result(PATIENCE) == 8
 
 
 async def _is(handle: Handle[Any], state: str) -> bool:
@@ -161,7 +166,7 @@ async def test_retention_ends_on_every_node(app: App, place: Place) -> None:
 
     async with app.inspector() as inspector, app.worker(place.queues, janitor_interval=0.3, **FAST):
         handles = [await brief.using(queue=queue).enqueue() for queue in place.queues]
-        await asyncio.gather(*[handle.result(5) for handle in handles])
+        await asyncio.gather(*[handle.result(PATIENCE) for handle in handles])
         assert sum(info.completed for info in await inspector.stats()) == 6
 
         async def none_left() -> bool:

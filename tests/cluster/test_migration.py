@@ -10,7 +10,7 @@ from tests.cluster.load import Load
 from tests.crash.fleet import size
 from tests.integration.support import FAST
 from tests.support.clusters import Nodes
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 from veredus import App
 from veredus.store.slots import slot_of
 from veredus.wire import keys
@@ -44,19 +44,18 @@ async def test_a_queue_moves_under_load_and_back(nodes: Nodes, how: str, caplog:
         producers = [asyncio.create_task(load.produce(name)) for name in (queue, queue, other)]
         producers.append(asyncio.create_task(load.produce(queue, delay=0.3)))
         for _ in range(MOVES):
-            await asyncio.sleep(0.3)
+            await load.grows(20)
             await move(0, 2)
-            before = len(load.ran)
-            await until(lambda before=before: len(load.ran) > before + 20)
+            await load.grows(20)
             await move(2, 0)
-        await asyncio.sleep(0.3)
+        await load.grows(20)
         load.stop()
         await asyncio.gather(*producers)
         await until(lambda: all(load.ran[one] for one in load.acknowledged))
         # Asleep and woken again on the node that has it now.
-        await asyncio.sleep(0.2)
+        await pause(0.2, proves="the worker finds nothing more to do")
         handle = await load.work.using(queue=queue).enqueue(0)
-        await until(lambda: load.ran[handle.id])
+        await until(lambda: load.ran[handle.id], seconds=4.0, what="a wake-up, before the wait of 5 s is over")
     assert len(moved) == 2 * MOVES
     assert max(load.ran.values()) == 1, "a queue that moves is no reason to run a task twice"
     late = sorted(load.lateness.values())

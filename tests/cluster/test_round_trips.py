@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ from veredus.store.leases import Holding
 from veredus.store.schedules import Schedules, Tick
 from veredus.store.store import Store, connect
 from veredus.store.work import Work
+from veredus.wire import keys
 from veredus.wire.presence import ServerRecord
 
 QUEUES = 24
@@ -117,6 +117,11 @@ async def test_a_worker_takes_from_many_queues_in_few_round_trips(
         ran.append(n)
 
     weights = {queue: n + 1 for n, queue in enumerate(desk.queues)} if strict else dict.fromkeys(desk.queues, 1)
+    nodes = [server.client() for server in relayed_cluster.nodes.masters]
+
+    def settled() -> bool:
+        return not any(nodes[n % 3].exists(keys.active(queue)) for n, queue in enumerate(desk.queues))
+
     settings = {**FAST, "lease": 30.0, "sweep": 20.0, "forward_interval": 20.0, "janitor_interval": 20.0}
     async with app, app.worker(weights, strict=strict, concurrency=2 * QUEUES, **settings):
         for round_number in range(2):
@@ -124,7 +129,7 @@ async def test_a_worker_takes_from_many_queues_in_few_round_trips(
             before = [relay.trips for relay in desk.relays]
             await app.enqueue_many(calls)
             await until(lambda done=QUEUES * (round_number + 1): len(ran) == done)
-            await asyncio.sleep(0.1)
+            await until(settled)
             cost = [relay.trips - seen for relay, seen in zip(desk.relays, before, strict=True)]
         print(
             f"{'strict' if strict else 'weighted'}: {cost} round trips per node for {QUEUES} tasks in {QUEUES} queues"

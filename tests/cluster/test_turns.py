@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.support.clusters import Nodes
+from tests.support.waiting import until
 from veredus import App, Limit, current
 
 
@@ -34,8 +35,6 @@ async def test_lanes_and_limits_on_every_node(nodes: Nodes) -> None:
             await app.enqueue_many([ordered.using(queue=queue, order_key="k").call(queue, n) for n in range(20)])
         await app.enqueue_many([limited.using(limit_key="l").call() for _ in range(20)])
         async with app.worker(queues=queues, concurrency=20):
-            async with asyncio.timeout(30):
-                while len(tokens) < 20 or any(len(numbers) < 20 for numbers in done.values()):
-                    await asyncio.sleep(0.02)
+            await until(lambda: len(tokens) == 20 and all(len(numbers) == 20 for numbers in done.values()))
     assert done == {queue: list(range(20)) for queue in queues}
     assert (most, tokens) == (2, [True] * 20)

@@ -78,7 +78,7 @@ async def test_of_several_acks_that_met_an_outage_the_last_is_written(
         server.freeze()
         for seq in (1, 2, 3):
             await client.ack(seq)
-            await until(lambda seq=seq: gw.delivery._acks.written == seq, what="the write begins")  # type: ignore[misc]
+            await until(lambda seq=seq: gw.delivery._acks.written == seq, what="the write begins")
         await until(lambda: gw.delivery.degraded, what="the outage is noticed")
         server.thaw()
         store = Store(connect(server.url))

@@ -52,6 +52,8 @@ class Sentinels:
             ]
             self.sentinels.append(RealServer("valkey", port=port, sentinel="\n".join(lines) + "\n"))
         for sentinel in self.sentinels:
+            # One that finds its machine busy does nothing for a while, by default for 30 s.
+            sentinel.client().execute_command("SENTINEL", "DEBUG", "tilt-period", 500)
             until_sync(lambda sentinel=sentinel: self._is_set_up(sentinel), what="a watching sentinel")
 
     def _is_set_up(self, sentinel: RealServer) -> bool:
