@@ -7,13 +7,19 @@ import math
 import time
 from typing import Any
 
+import pytest
+
 from tests.support.waiting import PATIENCE, until
 from veredus import App, Refused, SkipRetry, current
-from veredus.model.delivery import Quota
+from veredus.errors import ConnectionLost
+from veredus.events import TaskEnded
+from veredus.model.delivery import MAX_BODY, Quota
 from veredus.model.frames import Kind, Message
 from veredus.model.request import Origin
 from veredus.store.store import Store
+from veredus.store.work import Work
 from veredus.wire.frames import decode_tail
+from veredus.worker import requests
 
 
 async def _session(gw_store: Store) -> str:
@@ -42,7 +48,7 @@ async def _request(
 
 
 async def _log(gw_store: Store, sid: str) -> list[Message]:
-    excerpt = (await gw_store.outbox.read([(sid, 1, 1000, 2**20)]))[0]
+    excerpt = (await gw_store.outbox.read([(sid, 1, 1000, 2**22)]))[0]
     assert excerpt is not None
     return [decode_tail(entry.tail) for entry in excerpt.entries]
 
@@ -208,8 +214,6 @@ async def test_a_lost_worker_is_answered_by_the_recoverer(app: App, gw_store: St
     @app.action(queue="r")
     async def never() -> None: ...
 
-    from veredus.store.work import Work
-
     sid = await _session(gw_store)
     await _request(app, gw_store, sid, 1, "never")
     dead = Work(gw_store.redis, "dead-worker", lease_ms=200)
@@ -217,6 +221,65 @@ async def test_a_lost_worker_is_answered_by_the_recoverer(app: App, gw_store: St
     async with app.worker("r", lease=0.6):
         log = await _until(gw_store, sid, 1)
     assert [(one.kind, one.code) for one in log] == [(Kind.RESPONSE, 504)]
+
+
+async def test_a_lost_request_that_was_to_be_cancelled_is_answered_as_cancelled(app: App, gw_store: Store) -> None:
+    @app.action(queue="r")
+    async def never() -> None: ...
+
+    sid = await _session(gw_store)
+    handle = await _request(app, gw_store, sid, 1, "never", max_retry=5)
+    dead = Work(gw_store.redis, "dead-worker", lease_ms=200)
+    assert len((await dead.dequeue("r", 1)).rows) == 1
+    assert await handle.cancel() == "cancelling"
+    async with app.worker("r", lease=0.6):
+        log = await _until(gw_store, sid, 1)
+    assert [(one.kind, one.code, one.error) for one in log] == [(Kind.RESPONSE, 499, "cancelled")]
+
+
+async def test_a_response_that_is_too_large_becomes_an_error_response(app: App, gw_store: Store) -> None:
+    @app.action(queue="r")
+    async def large() -> bytes:
+        return b"x" * (MAX_BODY + 1)
+
+    @app.action(queue="r")
+    async def fits() -> bytes:
+        return b"x" * MAX_BODY
+
+    sid = await _session(gw_store)
+    await _request(app, gw_store, sid, 1, "large")
+    await _request(app, gw_store, sid, 2, "fits")
+    async with app.worker("r"):
+        await _until(gw_store, sid, 1)
+        log = await _until(gw_store, sid, 2)
+    assert {one.rid: (one.code, len(one.body)) for one in log} == {1: (413, 0), 2: (0, MAX_BODY)}
+
+
+async def test_a_request_that_cannot_be_answered_is_not_settled(
+    app: App, gw_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client would wait for ever: the lease runs out instead, and the recoverer decides."""
+    monkeypatch.setattr(requests, "LEAST_PATIENCE", 0.1)
+
+    @app.action(queue="r")
+    async def quick() -> str:
+        return "done"
+
+    sid = await _session(gw_store)
+    events: list[Any] = []
+    worker = app.worker("r")
+    worker.bus.subscribe(events.append)
+    async with worker:
+
+        async def away(*args: Any, **how: Any) -> Any:
+            raise ConnectionLost("away")
+
+        reports = worker._workshop._reports
+        assert reports is not None
+        reports.requests.respond = away  # type: ignore[method-assign]
+        handle = await _request(app, gw_store, sid, 1, "quick", deadline_in=0.1)
+        await until(lambda: [event for event in events if isinstance(event, TaskEnded)])
+        assert (await app.inspector().task("r", handle.id)).state == "active"
 
 
 async def test_a_plain_task_has_no_client(app: App, gw_store: Store) -> None:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
 from tests.integration.support import FAST, Look
 from tests.support.keyspace import snapshot
-from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.proxy import proxy_before
+from tests.support.servers import PRODUCTS, VALKEY_ONLY, RealServer
 from tests.support.waiting import until
 from veredus import App, ConfigError, QueueClosed, QueueNotFound, TaskIdConflict
 from veredus.model.archive import ArchiveLimits
@@ -121,6 +123,17 @@ async def test_what_is_no_failure_ends_after_so_many_deferrals(app: App, look: L
     assert message is not None
     assert (message.retried, message.error_msg) == (0, "not yet")
     assert (await look.fields(handle.id))["deferrals"] == b"5"
+
+
+async def test_a_task_whose_deferrals_cannot_be_read_is_put_off_once_more(app: App, look: Look) -> None:
+    @app.task(name="wait", retry_delay=600)
+    async def wait() -> None:
+        raise TimeoutError("not yet")
+
+    handle = await wait.enqueue()
+    await look.client.hset(look.task(handle.id), "deferrals", "many")
+    async with app.worker(is_failure=lambda error: False, max_deferrals=1, **FAST):
+        await look.ends(handle.id, "retry")
 
 
 # Closed queues.
@@ -288,3 +301,49 @@ async def test_a_worker_warns_of_a_server_that_evicts(
     async with app.worker("default", **FAST):
         assert "maxmemory-policy is allkeys-lru" in caplog.text
     await app.close()
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+async def test_a_server_that_is_too_old_is_refused_at_the_start(
+    new_server: Callable[..., RealServer], product: str
+) -> None:
+    server = new_server(product=product)
+    async with proxy_before(server.socket) as proxy:
+        app = App(proxy.url)
+        with server.client() as client:
+            version: str = client.info("server")["redis_version"]
+        proxy.instead = {f"redis_version:{version}".encode(): f"redis_version:5{version[1:]}".encode()}
+        with pytest.raises(ConfigError, match=r"5\..*Redis 6.2 or newer"):
+            await app.worker("default", **FAST).start()
+        await app.close()
+
+
+async def test_a_worker_that_starts_waits_for_a_server_that_is_not_ready_yet(
+    new_server: Callable[..., RealServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = new_server("--lua-time-limit", "1")
+    app = App(server.url)
+    with server.client() as busy, server.client() as client:
+        looping = asyncio.create_task(asyncio.to_thread(_loop_until_killed, busy))
+        await until(lambda: _is_busy(client))
+        worker = app.worker("default", **FAST)
+        starting = asyncio.create_task(worker.start())
+        await until(lambda: "the server is not ready yet: BUSY" in caplog.text or starting.done())
+        client.script_kill()
+        await starting
+        await looping
+    await worker.stop()
+    await app.close()
+
+
+def _loop_until_killed(client: Any) -> None:
+    with pytest.raises(redis.exceptions.ResponseError, match="killed"):
+        client.eval("while true do end", 0)
+
+
+def _is_busy(client: Any) -> bool:
+    try:
+        client.ping()
+    except redis.exceptions.ResponseError as exc:
+        return "BUSY" in str(exc)
+    return False

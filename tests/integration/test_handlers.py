@@ -143,6 +143,27 @@ async def test_an_on_error_that_hangs_is_given_up(
     assert "on_error raised TimeoutError" in caplog.text
 
 
+async def test_on_error_of_a_cancelled_attempt_is_not_itself_being_cancelled(app: App, look: Look) -> None:
+    """Libraries of structured concurrency go by this number: theirs would take their own errors for a cancellation."""
+    told: list[int] = []
+
+    @app.task
+    async def hang() -> None:
+        await forever()
+
+    async def tell(error: BaseException, job: Job) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        told.append(task.cancelling())
+
+    async with app.worker(**FAST, on_error=tell):
+        handle = await hang.enqueue()
+        await until(look.active)
+        await handle.cancel(then="retry")
+        await look.ends(handle.id, "retry")
+    assert told == [0]
+
+
 async def test_an_attempt_knows_itself(app: App, look: Look) -> None:
     seen: list[tuple[str, Context, bool]] = []
     where: dict[str, threading.Thread] = {}

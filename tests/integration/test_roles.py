@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.integration.support import Look, go_message
+from tests.integration.support import FAST, Look, go_message
 from tests.support.servers import VALKEY_ONLY, RealServer
-from tests.support.waiting import pause, until, until_sync
+from tests.support.waiting import PATIENCE, forever, pause, until, until_sync
 from veredus import App, Limit, current
 from veredus.clock import SYSTEM, ServerClock
-from veredus.errors import StoreError
+from veredus.errors import CommandRefused, ConnectionLost, StoreError
 from veredus.events import Bus, LeaseWasLost, TaskEnded
 from veredus.model.lease import Lease
-from veredus.model.settlement import Retry, Settlement
+from veredus.model.request import Origin
+from veredus.model.settlement import Done, Retry, Settlement
 from veredus.model.verdict import End
 from veredus.store.intake import Entry
 from veredus.store.leases import Extension, Holding
@@ -32,16 +34,21 @@ from veredus.worker.complaints import Complaints
 from veredus.worker.config import WorkerConfig
 from veredus.worker.hands import Attempt, Hands
 from veredus.worker.mux import Mux
+from veredus.worker.role import Role
+from veredus.worker.roles import subscriber
+from veredus.worker.roles.forwarder import Forwarder
 from veredus.worker.roles.heartbeater import Heartbeater
 from veredus.worker.roles.recoverer import Recoverer
+from veredus.worker.roles.subscriber import Subscriber
 from veredus.worker.roles.syncer import Syncer
 from veredus.worker.settlement import Settler
 
-pytestmark = VALKEY_ONLY
+pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
 
-async def _active(store: Store, *ids: str, queue: str = "default", worker: str = "w", lease_ms: int = 60_000) -> Batch:
+async def _active(store: Store, *ids: str, lease_ms: int = 60_000) -> Batch:
     """Tasks that a worker has just taken."""
+    queue, worker = "default", f"w-{ids[0]}"
     await store.intake.add_many(queue, [Entry(one, encode_task(go_message("t", task_id=one))) for one in ids])
     batch = await Work(store.redis, worker, lease_ms=lease_ms).dequeue(queue, len(ids))
     assert [task_id for task_id, _ in batch.rows] == list(ids)
@@ -112,6 +119,28 @@ async def test_one_settlement_that_is_refused_does_not_hold_up_the_others(
     lines = [record.getMessage() for record in caplog.records if "cannot settle" in record.getMessage()]
     assert len(lines) == 1
     assert "cannot settle task bad of queue default" in lines[0]
+
+
+async def test_what_is_kept_is_tried_once_more_at_a_stop(store: Store, look: Look) -> None:
+    owner = (await _active(store, "a")).owner
+    syncer = Syncer(3600.0, Complaints())
+    settler = Settler(Work(store.redis, "w", lease_ms=60_000), Hands(1, lambda: None), Bus(), syncer.keep)
+    syncer.settler = Settler(_Away(store.redis, "w", lease_ms=60_000), Hands(1, lambda: None), Bus(), syncer.keep)
+    running = asyncio.create_task(syncer.run())
+    syncer.keep("default", [(Done("a", owner, ""), None)])
+    await until(lambda: syncer.complaints.outages, what="a try that fails")
+    syncer.settler = settler
+    syncer.stop()
+    await asyncio.wait_for(running, PATIENCE)
+    assert syncer.idle
+    assert await look.state("a") == "gone"
+
+
+class _Away(Work):
+    """Its server cannot be reached."""
+
+    async def settle(self, queue: str, settlements: Sequence[Settlement]) -> list[int]:
+        raise ConnectionLost("away")
 
 
 def _attempt(batch: Batch, *, timeout: float, grace: float, lease: float = 12.0) -> Attempt:
@@ -320,3 +349,308 @@ async def test_room_that_is_made_while_the_answer_is_on_its_way_is_not_slept_thr
         second = await work.enqueue(2)
         await look.ends(second.id, "gone")
     assert ran == [1, 2]
+
+
+async def test_many_empty_queues_in_strict_order_are_watched_for_later_tasks(app: App, look: Look) -> None:
+    """Of many queues most are only asked how long they are; an empty one must be watched all the same."""
+    ran: list[str] = []
+
+    @app.task(queue="q0")
+    async def work(queue: str) -> None:
+        ran.append(queue)
+
+    names = [f"q{n}" for n in range(6)]
+    worker = app.worker({name: n + 1 for n, name in enumerate(names)}, strict=True, forward_interval=600)
+    async with worker:
+        await until(lambda: worker._processor.all_empty, what="a look at all of them")
+        for name in names:
+            handle = await work.using(queue=name).enqueue(name)
+            await look.of(name).ends(handle.id, "gone")
+    assert ran == names
+
+
+async def test_a_damaged_queue_among_many_in_strict_order_is_told_and_the_others_run(
+    app: App, redis_client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    ran: list[str] = []
+
+    @app.task(queue="q0")
+    async def work(queue: str) -> None:
+        ran.append(queue)
+
+    names = [f"q{n}" for n in range(6)]
+    await redis_client.set(keys.pending("q3"), "no list")
+    async with app.worker({name: n + 1 for n, name in enumerate(names)}, strict=True):
+        await until(lambda: "cannot take tasks from queue q3" in caplog.text)
+        for name in set(names) - {"q3"}:
+            await work.using(queue=name).enqueue(name)
+        await until(lambda: len(ran) == 5)
+
+
+async def test_a_queue_at_its_rate_is_asked_again_when_there_is_room(app: App, look: Look) -> None:
+    """Nobody says so: it is the time alone that makes room."""
+    ran: list[int] = []
+
+    @app.task
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    app.limit("default", Limit(rate="1/200ms"))
+    for n in range(4):
+        await work.enqueue(n)
+    async with app.worker(lease=600):
+        await until(lambda: ran == [0, 1, 2, 3])
+
+
+async def test_a_worker_without_a_server_asks_again_but_not_all_the_time(
+    new_server: Callable[..., RealServer],
+) -> None:
+    server = new_server()
+    app = App(server.url)
+    app.task(name="x")(lambda: None)
+    worker = app.worker(**FAST)
+    async with worker:
+        asked = 0
+        ask = worker._work.dequeue_each
+
+        async def count(wanted: Sequence[tuple[str, int]]) -> list[Batch | StoreError]:
+            nonlocal asked
+            asked += 1
+            return await ask(wanted)
+
+        worker._work.dequeue_each = count  # type: ignore[method-assign]
+        server.kill()
+        await until(lambda: asked > 1)
+        before = asked
+        await pause(0.5, proves="it does not ask as fast as it can")
+        assert asked - before < 50
+        server.start()
+    await app.close()
+
+
+async def test_a_heartbeat_that_failed_is_made_up_for_soon(new_server: Callable[..., RealServer]) -> None:
+    server = new_server()
+    app = App(server.url)
+    app.task(name="x")(lambda: None)
+    worker = app.worker(**FAST)
+    async with worker:
+        complaints = worker._heartbeater._complaints
+        server.kill()
+        await until(lambda: "heartbeat" in complaints._missing, what="a heartbeat that fails")
+        server.start()
+        back = time.monotonic()
+        await until(lambda: worker._heartbeater.beaten_at > back)
+    await app.close()
+
+
+async def test_a_heartbeat_that_did_not_reach_a_queue_counts_as_failed_and_the_others_are_renewed(
+    store: Store, look: Look, redis_client: Any
+) -> None:
+    attempt = _attempt(await _active(store, "a", lease_ms=1000), timeout=1800, grace=3)
+    elsewhere = _attempt(await _active(store, "b", lease_ms=1000), timeout=1800, grace=3)
+    elsewhere.queue = "damaged"
+    await redis_client.set(keys.lease("damaged"), "no set")
+    with pytest.raises(CommandRefused):
+        await _Heart(WorkerConfig(lease=600.0), elsewhere, attempt).beater.beat(store)
+    assert (await look.scores("lease"))["a"] > time.time() + 500
+    await redis_client.delete(keys.lease("damaged"))
+
+
+async def test_only_what_runs_is_shown_as_running(store: Store, look: Look, redis_client: Any) -> None:
+    attempt = _attempt(await _active(store, "a"), timeout=1800, grace=3)
+    ended = _attempt(await _active(store, "b"), timeout=1800, grace=3)
+    ended.running = False
+    await _Heart(WorkerConfig(lease=60.0), attempt, ended).beater.beat(store)
+    assert await redis_client.hkeys(keys.workers("host", 1, "w")) == [b"a"]
+
+
+async def test_a_heartbeat_corrects_the_workers_clock(store: Store, look: Look) -> None:
+    heart = _Heart(WorkerConfig(lease=60.0))
+    heart.beater._clock.offset = 1000.0
+    await heart.beater.beat(store)
+    assert abs(heart.beater._clock.offset) < 60
+
+
+async def test_a_handler_that_hangs_takes_the_leases_of_its_loop_with_it_and_no_others(
+    store: Store, look: Look
+) -> None:
+    hung = _attempt(await _active(store, "hung"), timeout=0, grace=0)
+    neighbour = _attempt(await _active(store, "neighbour"), timeout=1800, grace=0)
+    thread = _attempt(await _active(store, "thread"), timeout=1800, grace=0)
+    thread.where = "thread"
+    before = await look.scores("lease")
+    heart = _Heart(WorkerConfig(lease=600.0, deadline_grace=0.0), hung, neighbour)
+    heart.hands.take(thread)
+    heart.beater._loop_seen = time.monotonic() - 1000  # the loop has not answered since
+    await heart.beater.beat(store)
+    after = await look.scores("lease")
+    assert {name for name in after if after[name] > before[name]} == {"thread"}
+
+
+async def test_a_lease_is_recovered_when_it_ends_not_at_the_next_round(store: Store, look: Look) -> None:
+    config = WorkerConfig(lease=600.0, sweep=100.0)
+    server = store.redis
+    assert isinstance(server, Server)
+    await _active(store, "a", lease_ms=1000)
+    recoverer = _recoverer(store, config)
+    await recoverer.step()  # notes the time
+    assert server._connection is not None
+    server._connection.connected_at -= config.lease
+    running = asyncio.create_task(recoverer.run())
+    await look.ends("a", "retry")
+    recoverer.stop()
+    await running
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_request_whose_client_could_not_be_told_is_not_settled(
+    store: Store, look: Look, redis_client: Any, cancelled: bool
+) -> None:
+    """A claim that is not settled comes back; a client that was not told would wait for ever."""
+    message = go_message("t", task_id="a")
+    message.retry = 0
+    message.headers = Origin("p000-x", 1, "ada", 0).headers()
+    await store.intake.add_many("default", [Entry("a", encode_task(message))])
+    await Work(store.redis, "dead", lease_ms=60_000).dequeue("default", 1)
+    if cancelled:
+        await redis_client.hset(look.task("a"), "cancel", "archive")
+    recoverer = _recoverer(store, WorkerConfig(lease=12.0))
+    told: list[bool] = []
+
+    async def lost(headers: Mapping[str, str], *, cancelled: bool) -> None:
+        told.append(cancelled)
+        raise ConnectionLost("away")
+
+    recoverer._requests.lost = lost  # type: ignore[method-assign]
+    with pytest.raises(ConnectionLost):
+        await recoverer.give_back("dead:")
+    assert told == [cancelled]
+    assert await look.state("a") == "active"
+
+
+async def test_an_attempt_whose_loop_is_torn_down_is_given_back(app: App, look: Look) -> None:
+    runs: list[int] = []
+    events: list[Any] = []
+
+    @app.task
+    async def work() -> None:
+        runs.append(1)
+        if len(runs) == 1:
+            await forever()
+
+    worker = app.worker(**FAST)
+    worker.bus.subscribe(events.append)
+    async with worker:
+        handle = await work.enqueue()
+        await until(lambda: runs)
+        (attempt,) = worker._hands.held()
+        assert attempt.task is not None
+        attempt.task.cancel()  # as asyncio.run does with all tasks at its end
+        await look.ends(handle.id, "gone")
+    assert [event.action for event in events if isinstance(event, TaskEnded)] == ["requeue", "done"]
+    assert await look.counters() == (1, 0)
+
+
+async def test_of_several_reasons_to_end_an_attempt_the_first_counts_but_a_stop_comes_before_all(store: Store) -> None:
+    attempt = _attempt(await _active(store, "a"), timeout=1800, grace=3)
+    attempt.force(End.TIMED_OUT)
+    attempt.cancel("archive")
+    assert (attempt.forced, attempt.then) == (End.TIMED_OUT, "")
+    attempt.force(End.ABORTED)
+    assert attempt.forced is End.ABORTED
+
+
+async def test_how_a_cancelled_attempt_shall_end_is_not_forgotten_by_a_second_cancel(store: Store) -> None:
+    attempt = _attempt(await _active(store, "a"), timeout=1800, grace=3)
+    attempt.cancel("archive")
+    attempt.cancel()
+    assert (attempt.forced, attempt.then) == (End.CANCELLED, "archive")
+
+
+async def test_a_settlement_whose_first_try_got_through_is_not_told_as_lost(
+    store: Store, look: Look, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner = (await _active(store, "a")).owner
+    events: list[Any] = []
+    bus = Bus()
+    bus.subscribe(events.append)
+    syncer = Syncer(1.0, Complaints())
+    work = Work(store.redis, "w", lease_ms=60_000)
+    syncer.settler = Settler(work, Hands(1, lambda: None), bus, syncer.keep)
+    assert await work.settle("default", [Done("a", owner, "")]) == []  # its reply was lost
+    syncer.keep("default", [(Done("a", owner, ""), None)])
+    await syncer.step()
+    assert syncer.idle
+    assert events == []
+    assert "no longer ours" not in caplog.text
+
+
+@asynccontextmanager
+async def _running(role: Role) -> AsyncIterator[None]:
+    running = asyncio.create_task(role.run())
+    try:
+        yield
+    finally:
+        role.stop()
+        await asyncio.wait_for(running, PATIENCE)
+
+
+async def test_a_forwarder_looks_at_least_once_in_its_interval_whatever_it_waits_for(
+    store: Store, look: Look, redis_client: Any
+) -> None:
+    """A Go client tells nobody what it scheduled."""
+    forwarder = Forwarder(store.delays, ["default"], 0.1, Complaints(), Bus(), lambda queue: None)
+    await store.intake.add("default", Entry("far", encode_task(go_message("t")), due="+3600000"))
+    async with _running(forwarder):
+        await until(lambda: forwarder._look_at["default"] > 0, what="a first look")
+        fields = {"msg": encode_task(go_message("t")), "state": "scheduled"}
+        await redis_client.hset(look.task("go"), mapping=fields)
+        await redis_client.zadd(keys.scheduled("default"), {"go": int(time.time()) - 1})
+        await look.ends("go", "pending")
+
+
+async def test_a_forwarder_looks_again_soon_after_a_look_that_failed(
+    store: Store, look: Look, redis_client: Any
+) -> None:
+    complaints = Complaints()
+    forwarder = Forwarder(store.delays, ["default"], 3600.0, complaints, Bus(), lambda queue: None)
+    await redis_client.set(keys.due("default"), "no set")
+    async with _running(forwarder):
+        await until(lambda: ("forward", "default") in complaints._last, what="a look that fails")
+        await redis_client.delete(keys.due("default"))
+        await redis_client.sadd(keys.QUEUES, "default")
+        await redis_client.hset(look.task("go"), mapping={"msg": encode_task(go_message("t")), "state": "scheduled"})
+        await redis_client.zadd(keys.scheduled("default"), {"go": int(time.time()) - 1})
+        await look.ends("go", "pending")
+
+
+def _subscriber(store: Store, complaints: Complaints, delays: list[str | None]) -> Subscriber:
+    return Subscriber(store.redis, ["default"], complaints, print, delays.append, print, print)
+
+
+async def test_whoever_listens_again_looks_at_everything_he_may_have_missed(store: Store, redis_client: Any) -> None:
+    delays: list[str | None] = []
+    async with _running(_subscriber(store, Complaints(), delays)):
+        await until(lambda: delays == [None])
+        await redis_client.publish(keys.delay_wakeup("default"), "1")
+        await until(lambda: delays == [None, "default"])
+        await redis_client.client_kill_filter(_type="pubsub")
+        await until(lambda: delays == [None, "default", None])
+
+
+async def test_a_silent_connection_is_asked_whether_it_still_lives(
+    new_server: Callable[..., RealServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriber, "CHECK", 0.05)
+    server = new_server()
+    store = Store(connect(server.url, timeout=0.3))
+    complaints, delays = Complaints(), list[str | None]()
+    async with _running(_subscriber(store, complaints, delays)):
+        await until(lambda: delays)
+        server.freeze()
+        try:
+            await until(lambda: complaints.outages, what="notice of a server that hangs")
+        finally:
+            server.thaw()
+        await until(lambda: len(delays) == 2)
+    await store.close()

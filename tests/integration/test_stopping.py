@@ -14,6 +14,7 @@ from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, WorkerStopped
 from veredus.wire import keys
+from veredus.worker.worker import EXIT_RECYCLE
 
 
 async def test_running_handlers_finish(app: App, look: Look) -> None:
@@ -84,6 +85,34 @@ async def test_a_thread_that_cannot_be_stopped_is_given_back_and_its_late_end_is
     release.set()
     await until(ended.is_set)
     await pause(0.05, proves="the late end writes nothing")
+    assert await look.state(handle.id) == "pending"
+
+
+async def test_an_async_handler_that_ignores_being_cancelled_is_given_back_and_its_late_end_is_void(
+    app: App, look: Look
+) -> None:
+    release, cancels = asyncio.Event(), []
+
+    @app.task
+    async def stubborn() -> str:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                cancels.append(1)
+        return "late"
+
+    worker = app.worker(**{**FAST, "shutdown_timeout": 0.1})
+    await worker.start()
+    handle = await stubborn.enqueue()
+    await until(lambda: worker._hands.busy == 1)
+    (attempt,) = worker._hands.held()
+    await worker.stop()
+    pending, active = await look.pending(), await look.active()
+    release.set()
+    await until(lambda: not attempt.running)
+    assert cancels
+    assert (pending, active) == ([handle.id], [])
     assert await look.state(handle.id) == "pending"
 
 
@@ -170,6 +199,51 @@ async def test_a_burst_ends_when_everything_is_done_also_what_was_due(app: App, 
     async with worker:
         await asyncio.wait_for(worker.wait(), PATIENCE)
     assert sorted(done) == [0, 1, 2, 3, 4, 7, 100, 101, 102]
+
+
+async def test_a_burst_does_not_end_while_something_runs(app: App, look: Look) -> None:
+    done: list[str] = []
+
+    @app.task
+    async def first() -> None:
+        await until(lambda: worker._processor.all_empty)
+        await pause(0.3, proves="the worker does not stop, though its queues are empty")
+        await second.enqueue()
+
+    @app.task
+    async def second() -> None:
+        done.append("second")
+
+    worker = app.worker(**FAST, burst=True)
+    await first.enqueue()
+    async with worker:
+        await asyncio.wait_for(worker.wait(), PATIENCE)
+    assert done == ["second"]
+    assert await look.pending() == []
+
+
+async def test_a_process_ends_after_so_many_tasks_and_takes_no_more_than_those(app: App, look: Look) -> None:
+    ran: list[int] = []
+
+    @app.task
+    async def work(n: int) -> None:
+        ran.append(n)
+
+    handles = [await work.enqueue(n) for n in range(5)]
+    worker = app.worker(**FAST, max_tasks=3, concurrency=100)
+    async with worker:
+        await asyncio.wait_for(worker.wait(), PATIENCE)
+    assert ran == [0, 1, 2]
+    assert await look.pending() == [handle.id for handle in handles[3:]]
+    assert worker.exit_code == EXIT_RECYCLE
+
+
+async def test_a_process_that_has_grown_too_large_ends(app: App, look: Look) -> None:
+    app.task(name="x")(lambda: None)
+    worker = app.worker(**FAST, max_memory=1)
+    async with worker:
+        await asyncio.wait_for(worker.wait(), PATIENCE)
+    assert worker.exit_code == EXIT_RECYCLE
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])

@@ -108,6 +108,20 @@ async def test_what_a_go_client_scheduled_runs_too(app: App, look: Look) -> None
         await until(ran.is_set)
 
 
+@pytest.mark.parametrize("delay", [math.inf, math.nan])
+async def test_a_retry_delay_that_is_no_time_becomes_the_default(app: App, look: Look, delay: float) -> None:
+    @app.task(retry_delay=lambda retried, error, job: delay)
+    async def fail() -> None:
+        raise ValueError("boom")
+
+    async with app.worker(**FAST):
+        handle = await fail.enqueue()
+        message = await look.ends(handle.id, "retry")
+    assert message is not None
+    assert message.error_msg == "boom"
+    assert (await look.scores("retry"))[handle.id] > time.time() + 5
+
+
 @pytest.mark.parametrize(
     ("delay", "expected"),
     [

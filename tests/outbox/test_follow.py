@@ -12,12 +12,14 @@ import pytest
 from tests.integration.support import FAST
 from tests.outbox.support import Log
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus import App, ConfigError, SkipRetry, Task, current
 from veredus.client.following import Herald
 from veredus.client.notifier import Notifier
 from veredus.wire import keys
 from veredus.wire.frames import decode_tail
+from veredus.worker.complaints import Complaints
+from veredus.worker.roles.herald import Herald as HeraldRole
 
 pytestmark = VALKEY_ONLY
 
@@ -135,6 +137,26 @@ async def test_several_heralds_tell_each_thing_once_and_in_order(app: App, log: 
     await asyncio.gather(*[herald.pass_on(["default", "other"]) for herald in heralds])
     assert [round(body["share"] * 30) for _, body in await told(log, sid)] == list(range(30))
     assert await log.client.exists(keys.told("default")) == 0
+
+
+@pytest.mark.parametrize("how", ["woken", "stopped"])
+async def test_a_herald_passes_on_what_it_hears_of_and_at_a_stop_what_is_left(log: Log, how: str) -> None:
+    sid = (await log.create()).sid
+    key = keys.task("default", "t")
+    role = HeraldRole(log.store, ["default"], 3600.0, Complaints())
+    running = asyncio.create_task(role.run())
+    await until(lambda: _has_called(log, "cmdstat_lrange"), what="its first look")
+    await log.client.rpush(keys.told("default"), f"1.0 >s:{sid} done {len(key)} {key}")
+    if how == "woken":
+        role.wake("default")
+        await until(lambda: _ended(log, sid))
+    role.stop()
+    await asyncio.wait_for(running, PATIENCE)
+    assert await _ended(log, sid)
+
+
+async def _has_called(log: Log, command: str) -> bool:
+    return command in await log.client.info("commandstats")
 
 
 async def test_who_is_meant_must_be_said(app: App) -> None:

@@ -65,6 +65,19 @@ async def test_before_it_runs(app: App, look: Look, place: str, then: str) -> No
     assert not await handle.cancel(then)
 
 
+async def test_a_cancel_ends_the_task_that_is_meant_and_no_other(app: App, look: Look) -> None:
+    hang, runs = hanging(app)
+    async with app.worker(**FAST) as worker:
+        meant, other = await hang.enqueue(), await hang.enqueue()
+        await until(lambda: len(runs) == 2)
+        assert await meant.cancel() is CancelOutcome.CANCELLING
+        await cancelled_state(meant, look, "archive")
+        assert [attempt.task_id for attempt in worker._hands.running()] == [other.id]
+        assert await look.active() == [other.id]
+        await other.cancel()
+        await cancelled_state(other, look, "archive")
+
+
 @pytest.mark.parametrize("then", ["archive", "delete", "retry"])
 async def test_while_it_runs(app: App, look: Look, then: str) -> None:
     hang, runs = hanging(app, retry_delay=3600)

@@ -23,6 +23,8 @@ class Proxy:
         self.lose_reply = 0
         """Pass the next so many such requests on, and break the connection instead of giving their reply back."""
         self.marker = b"EVAL"
+        self.instead: dict[bytes, bytes] = {}
+        """What stands in replies, and what to say instead; as long as that."""
         self._doomed: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -70,6 +72,9 @@ class Proxy:
             if writer in self._doomed:
                 writer.transport.abort()
                 return
+            for said, instead in self.instead.items():
+                assert len(said) == len(instead)
+                data = data.replace(said, instead)
             writer.write(data)
             await writer.drain()
         writer.close()
