@@ -98,6 +98,7 @@ export class Session {
 
   #nextRid = 1;
   #floor = 0;
+  #ackedFloor = 0; // what the gateway was told of it
   #requests = new Map(); // rid -> what is needed to answer or to send it again
   #orphans = new Set(); // open requests of an earlier page, whose promises are gone
 
@@ -333,6 +334,7 @@ export class Session {
         rid_floor: this.#ridFloor(),
       };
       if (this.#sid) hello.resume = { sid: this.#sid, secret: this.#secret, cursor: this.cursor };
+      this.#ackedFloor = hello.rid_floor;
       socket.send(JSON.stringify(hello));
       return undefined;
     };
@@ -809,10 +811,13 @@ export class Session {
   #flushAck() {
     clearTimeout(this.#ackTimer);
     this.#ackTimer = undefined;
-    if (!this.#welcomed || this.#handled <= this.#acked) return;
+    const floor = this.#ridFloor();
+    // A pong tells the number and not the floor, so there may be the floor alone to tell.
+    if (!this.#welcomed || (this.#handled <= this.#acked && floor <= this.#ackedFloor)) return;
     this.#acked = this.#handled;
+    this.#ackedFloor = floor;
     this.#unackedBytes = 0;
-    this.#send({ t: 'ack', seq: this.#handled, rid_floor: this.#ridFloor() });
+    this.#send({ t: 'ack', seq: this.#handled, rid_floor: floor });
     this.#remember();
   }
 

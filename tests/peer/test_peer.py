@@ -408,7 +408,7 @@ async def test_a_connection_that_lived_owes_nothing_to_earlier_failures(
             for _ in delays:
                 resumes = peer.stats()["resumes"]
                 peer.cut()
-                await until(lambda resumes=resumes: peer.stats()["resumes"] > resumes)  # type: ignore[misc]
+                await until(lambda resumes=resumes: peer.stats()["resumes"] > resumes)
             assert [event.delay for event in events if isinstance(event, Retrying)] == delays
 
 

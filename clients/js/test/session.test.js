@@ -347,6 +347,115 @@ test('pings are answered with the handled number; more than was received and sil
   assert.equal(session.stats.stalls, 1);
 });
 
+test('a ping does not swallow the word about answered requests', async (t) => {
+  const { gateway, session } = await open(t, { ackDelay: 0.05 });
+  await session.request('echo', 1);
+  gateway.session.wire.send({ t: 'ping', echo: 1, top: 1 }); // its pong acknowledges the message, not the answer
+  await until(() => gateway.frames.some((f) => f.t === 'ack' && f.rid_floor === 1));
+});
+
+test('a request that nobody waits for any more holds the floor until its answer is there', async (t) => {
+  const { gateway, session } = await open(t);
+  let answer;
+  gateway.actions.later = () => new Promise((resolve) => (answer = resolve));
+  const controller = new AbortController();
+  const aborted = session.request('later', 1, { signal: controller.signal });
+  await until(() => answer);
+  controller.abort();
+  await assert.rejects(aborted, { name: 'AbortError' });
+  assert.equal(await session.request('echo', 2), 2);
+  await until(() => gateway.frames.some((f) => f.t === 'ack'));
+  assert.ok(gateway.frames.filter((f) => f.t === 'ack').every((f) => f.rid_floor === 0));
+  answer(1);
+  await take(session, 1); // it comes as a message
+  session.handled();
+  await until(() => gateway.frames.some((f) => f.t === 'ack' && f.rid_floor === 2));
+});
+
+test('open requests of an earlier page keep their numbers, and the floor below them', async (t) => {
+  const { gateway, session } = await open(t);
+  let answer;
+  gateway.actions.later = () => new Promise((resolve) => (answer = resolve));
+  session.request('later', 1).catch(() => {});
+  await until(() => answer);
+  session.detach();
+  const page = await connect(gateway.url, { ...QUICK, resume: { ...session.export(), rid: 1 } }); // saved before it asked
+  t.after(() => page.detach());
+  assert.equal(await page.request('echo', 2), 2);
+  assert.deepEqual(gateway.ran, [1, 2]);
+  await until(() => gateway.frames.some((f) => f.t === 'ack'));
+  assert.ok(gateway.frames.filter((f) => f.t === 'ack').every((f) => f.rid_floor === 0));
+});
+
+test('much that was handled is acknowledged at once', async (t) => {
+  const { gateway, session } = await open(t, { ackDelay: 600 });
+  gateway.push({ body: 'small' });
+  gateway.push({ body: 'x'.repeat(20_000) });
+  await take(session, 2);
+  assert.equal(gateway.session.acked, 0);
+  session.handled();
+  await until(() => gateway.session.acked === 2);
+});
+
+test('a request without reply is settled when the gateway has it', async (t) => {
+  const { gateway, session } = await open(t);
+  assert.equal(await session.request('echo', 1, { noReply: true }), undefined);
+  assert.equal(gateway.requests[0].no_reply, true);
+  assert.equal(session.stats.open_requests, 0);
+});
+
+test('a deadline goes on while a request has no connection', async (t) => {
+  const { gateway, session } = await open(t);
+  gateway.deaf = true;
+  const pending = session.request('echo', 1, { deadline: 5 });
+  pending.catch(() => {});
+  await until(() => gateway.requests.length === 1);
+  session.cut();
+  await until(() => gateway.requests.length === 2);
+  const [first, second] = gateway.requests.map((request) => request.deadline_ms);
+  assert.ok(first <= 5000 && second < first, `${first}, then ${second}`);
+});
+
+test('a token function that fails is asked again', async (t) => {
+  let count = 0;
+  const token = () => {
+    count += 1;
+    if (count === 1) throw new Error('no network yet');
+    return 'ada';
+  };
+  const gateway = await new ScriptedGateway().start();
+  t.after(() => gateway.stop());
+  const session = new Session(gateway.url, { ...QUICK, token });
+  t.after(() => session.detach());
+  session.on('error', () => {});
+  await session.ready;
+  assert.deepEqual(gateway.hellos.map((h) => h.token), ['ada']);
+});
+
+test('an end rejects whoever waits to join a group', async (t) => {
+  const { gateway, session } = await open(t);
+  gateway.session.wire.send = () => {}; // no answer will come
+  const joining = session.join('room');
+  session.close();
+  await assert.rejects(joining, SessionClosed);
+});
+
+test('superseded, the storage is kept for the page that has the session now', async (t) => {
+  for (const [code, size] of [[4503, 1], [4504, 0]]) {
+    const kept = new Map();
+    const storage = {
+      getItem: (key) => kept.get(key) ?? null,
+      setItem: (key, value) => void kept.set(key, value),
+      removeItem: (key) => void kept.delete(key),
+    };
+    const { gateway, session } = await open(t, { storage });
+    const closed = once(session, 'closed');
+    gateway.session.wire.close(code);
+    assert.equal((await closed).code, code);
+    assert.equal(kept.size, size);
+  }
+});
+
 test('a gateway that accepts and never welcomes is left', async (t) => {
   const gateway = await new ScriptedGateway().start();
   t.after(() => gateway.stop());
