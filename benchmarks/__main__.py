@@ -17,6 +17,7 @@ from typing import TypeVar
 from rich.console import Console
 
 from benchmarks import drain, enqueue, gateway, latency, machine, scale, socketio
+from benchmarks.drain import Drain
 from benchmarks.report import Report, bar_chart
 from benchmarks.server import BenchServer, bench_server
 
@@ -153,7 +154,7 @@ class Bench:
             found = drain.drain_apart((self.server, other), self.many)
             self._grown("2 servers, a worker each", await self.said("drain, two servers", found))
 
-    def _grown(self, name: str, one: drain.Drain) -> None:
+    def _grown(self, name: str, one: Drain) -> None:
         remark = f"Redis {one.redis_us:.1f} us and {one.redis_load:.0%} of a core, workers {one.worker_us:.1f} us"
         self.report.add("growth", name, one.rate, "/s", remark)
 

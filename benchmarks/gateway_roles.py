@@ -24,7 +24,8 @@ class Reader:
     """One client: counts messages by their length prefixes, looks only at their numbers, acknowledges every 32."""
 
     def __init__(self, bare: bool) -> None:
-        self.count = self.seq = self.acked = self.disorder = 0
+        self.count: float = 0
+        self.seq = self.acked = self.disorder = 0
         self.sid = ""
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._bare = bare
@@ -163,7 +164,8 @@ async def bare_ws(port: int, expected: int) -> None:
 
 async def bare_quic(port: int, expected: int) -> None:
     """aioquic alone: each message is its own write to the stream, sent at once."""
-    from aioquic.asyncio import QuicConnectionProtocol, serve
+    from aioquic.asyncio.protocol import QuicConnectionProtocol
+    from aioquic.asyncio.server import serve
     from aioquic.quic.configuration import QuicConfiguration
     from aioquic.quic.events import StreamDataReceived
     from aioquic.tls import load_pem_private_key, load_pem_x509_certificates

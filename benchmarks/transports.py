@@ -14,7 +14,9 @@ import time
 from typing import Any
 
 import uvloop
-from aioquic.asyncio import QuicConnectionProtocol, connect, serve
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.asyncio.server import serve
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import StreamDataReceived
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_connect, ws_create_server
@@ -259,6 +261,7 @@ async def serve_one(kind: str, way: str, many: int, batch: int, pipe: Any) -> No
             return one
 
         quic = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=protocol)
+        assert quic._transport is not None
         pipe.send(quic._transport.get_extra_info("sockname"))
     else:
         listen: Any = listen_websocket if kind == "websocket" else listen_quic

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Shop
+from tests.support.servers import raw
 from tests.support.waiting import PATIENCE, pause_sync, until_sync
 from veredus.worker.supervisor import SAME_WISH
 
@@ -70,7 +71,7 @@ def test_sigtstp_takes_nothing_new_and_sigterm_still_ends_it(shop: Shop, send: C
     process.send_signal(signal.SIGTSTP)
 
     def quiet() -> bool:
-        return any(b"stopped" in shop.client.get(key) for key in shop.client.keys("asynq:servers:*"))
+        return any(b"stopped" in raw(shop.client.get(key) or b"") for key in shop.client.keys("asynq:servers:*"))
 
     until_sync(quiet)
     send("quick", {"n": 2})

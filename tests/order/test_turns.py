@@ -254,5 +254,5 @@ async def test_only_an_archived_task_holds_a_lane_up_and_is_released(q: Bound) -
 @pytest.mark.parametrize(("then", "second"), [("archive", "parked"), ("delete", "pending")])
 async def test_one_that_was_cancelled_holds_up_its_lane_if_it_is_archived(q: Bound, then: str, second: str) -> None:
     await q.line_up(("a", "k"), ("b", "k"), hold=True, message=MESSAGE)
-    await q.inspector.cancel("q", "a", then=then)  # type: ignore[arg-type]
+    await q.inspector.cancel("q", "a", then=then)
     assert (await q.states())["b"] == second

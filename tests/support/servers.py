@@ -45,9 +45,6 @@ NO_REDIS = (
 )
 
 
-wait_for = until_sync
-
-
 class NoBinary(Exception):
     """This product cannot be started on this machine; the text says what was therefore not tested."""
 
