@@ -6,12 +6,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import redis.asyncio
+from hypothesis import HealthCheck, settings
 
 from tests.support import servers
 from tests.support.clusters import Nodes
 from tests.support.sentinels import Sentinels
 from tests.support.servers import RealServer
 from veredus.store.store import Store, connect
+
+# How long one example takes says nothing on a busy machine; hypothesis would fail a test for it after 200 ms.
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 
 
 def pytest_report_header() -> list[str]:

@@ -19,6 +19,7 @@ django = pytest.importorskip("django")
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.contrib.site.settings")
 django.setup()
 
+from asgiref.sync import async_to_sync  # noqa: E402
 from django.core.management import CommandError, call_command  # noqa: E402
 from django.db import transaction  # noqa: E402
 
@@ -235,6 +236,22 @@ def test_on_commit(q: BlockingRehearsal) -> None:
         enqueue_on_commit(jobs.welcome)  # type: ignore[call-arg]
     q.drain()
     assert jobs.welcomed == [1, 3]
+
+
+def test_on_commit_of_another_database(q: BlockingRehearsal) -> None:
+    with transaction.atomic(using="other"):
+        enqueue_on_commit_of("other", jobs.welcome, 1)
+        enqueue_on_commit(jobs.welcome, 2)
+        assert len(q.sent) == 1, "the default database has no transaction"
+    q.drain()
+    assert jobs.welcomed == [2, 1]
+
+
+def test_an_async_enqueue_waits_for_the_commit_too(q: BlockingRehearsal) -> None:
+    with transaction.atomic():
+        result = async_to_sync(tasks.add.using(backend="later").aenqueue)(1)
+        assert q.sent == []
+    assert [one.id for one in q.sent] == [result.id]
 
 
 def test_settings_are_checked() -> None:

@@ -196,6 +196,15 @@ async def test_with_very_many_queues_the_overview_has_only_the_last_rate_of_each
     assert [len(queue["recent"]) for queue in (await Api(client).get("overview"))["queues"]] == [1, 1]
 
 
+async def test_of_many_groups_the_largest_are_shown(app: App, api: Api) -> None:
+    for group, size in (("a", 1), ("b", 3), ("c", 2), ("d", 2)):
+        for _ in range(size):
+            await app.enqueue("t", queue="mail", group=group)
+    shown = await api.get("groups", queue="mail", limit=3)
+    assert shown["total"] == 4
+    assert [(one["group"], one["size"]) for one in shown["groups"]] == [("b", 3), ("c", 2), ("d", 2)]
+
+
 async def test_groups_lanes_limits_and_schedules(app: App, api: Api, inspector: Inspector) -> None:
     for n in range(3):
         await app.enqueue("t", {"n": n}, queue="mail", group="digest")

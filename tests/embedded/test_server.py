@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.processes import running
 from tests.support.waiting import until_sync
-from veredus import embedded
+from veredus import App, embedded
 from veredus.embedded import sockets
 from veredus.embedded.folder import LOG_LIMIT, Folder
 from veredus.embedded.probe import Probe
@@ -231,3 +231,17 @@ def test_a_log_that_has_grown_large_is_moved_aside(tmp_path: Path) -> None:
     os.close(folder.open_log(folder.server_log))
     assert folder.server_log.stat().st_size == 0
     assert (tmp_path / "server.log.old").stat().st_size == LOG_LIMIT + 1
+
+
+async def test_an_app_that_nobody_gave_an_address_says_loudly_which_server_it_uses(
+    data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A forgotten variable in production must not start a private queue silently."""
+    monkeypatch.setenv("VEREDUS_DATA", str(data))
+    for name in ("VEREDUS_REDIS_URL", "REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    async with App():
+        pass
+    (said,) = [record for record in caplog.records if "neither VEREDUS_REDIS_URL nor REDIS_URL" in record.message]
+    assert said.levelname == "WARNING"
+    assert str(data) in said.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from tests.support.waiting import PATIENCE, until
 from veredus.store.hints import Hints
 from veredus.store.store import Store, connect
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import Hint, Kick, Probe, pack_probe, unpack_hints
+from veredus.wire.entries import HEADER, Entry, Hint, Kick, Probe, pack_probe, unpack_hints
 
 
 class Heard:
@@ -118,3 +119,14 @@ def test_a_probe_comes_back_as_it_was() -> None:
     assert unpack_hints(pack_probe(7)) == [Probe(7)]
     with pytest.raises(ValueError, match="begins with"):
         unpack_hints(b"z\x00")
+
+
+def test_a_hint_that_brings_only_some_of_its_entries_brings_none() -> None:
+    """Whoever gets it reads the log; half of a run must not look like all of it."""
+    entry = HEADER.pack(5, 0, 9) + b"tail"
+    head = b"m\x01s" + struct.pack(">QI", 3, 2)
+    inline, absent = struct.pack(">I", len(entry)) + entry, struct.pack(">I", 0xFFFFFFFF)
+    whole = unpack_hints(head + inline + inline)
+    assert whole == [Hint("s", 3, 2, (Entry(3, 5, 0, b"tail"), Entry(4, 5, 0, b"tail")))]
+    for part in (inline + absent, absent + inline, absent + absent):
+        assert unpack_hints(head + part) == [Hint("s", 3, 2, ())]

@@ -22,7 +22,7 @@ from tests.support.processes import running
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import PATIENCE, until_sync
 from veredus import App, ConfigError, WorkerStopped
-from veredus.events import Aggregated, Forwarded, ItemDropped, LeaseWasLost, TaskRecovered
+from veredus.events import Aggregated, Bus, Event, Forwarded, ItemDropped, LeaseWasLost, TaskRecovered
 from veredus.model.message import TaskMessage
 from veredus.store.store import Store
 from veredus.telemetry import endpoint as endpoint_module
@@ -147,6 +147,19 @@ async def test_without_redis_what_was_counted_is_still_told(new_server) -> None:
         await app.close()
     assert value(samples, "veredus_task_attempts_total", queue="default", type="good", action="complete") == 1
     assert not [name for name, _ in samples if name.startswith("asynq")]
+
+
+def test_a_listener_that_fails_is_logged_and_the_others_hear_all(caplog: pytest.LogCaptureFixture) -> None:
+    bus, heard = Bus(), list[Event]()
+
+    def fails(event: Event) -> None:
+        raise RuntimeError("a broken listener")
+
+    bus.subscribe(fails)
+    bus.subscribe(heard.append)
+    bus.emit(LeaseWasLost("q", "1"))
+    assert heard == [LeaseWasLost("q", "1")]
+    assert "a broken listener" in caplog.text
 
 
 def test_events_that_are_rare() -> None:

@@ -7,7 +7,7 @@ import django
 SECRET_KEY = "for tests"
 USE_TZ = True
 INSTALLED_APPS = ["veredus.contrib.django"] + (["django_tasks"] if django.VERSION < (6,) else [])
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+DATABASES = {name: {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"} for name in ("default", "other")}
 TASKS = {
     "default": {
         "BACKEND": "veredus.contrib.django.VeredusBackend",
