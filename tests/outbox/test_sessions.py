@@ -373,11 +373,11 @@ async def test_a_lower_number_of_sessions_replaces_as_many_as_are_too_many(log: 
 
 
 async def test_a_new_session_has_nothing_of_one_that_was_evicted_in_part(log: Log) -> None:
-    sid = (await log.create(groups=["g"])).sid
+    sid = (await log.create("", groups=["g"])).sid
     await log.push(sid, "old")
     await log.accept(sid, 1)
     await log.client.delete(keys.meta(sid))
-    await log.create(sid=sid)
+    await log.create("", sid=sid)
     assert await log.texts(sid) == []
     assert not {keys.requests(sid), keys.session_groups(sid)} & set(await log.everything())
 
