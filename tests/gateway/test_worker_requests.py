@@ -85,7 +85,7 @@ async def test_before_response_after_and_what_is_told_meanwhile(app: App, gw_sto
         (Kind.NOTIFY, "last", b'{"step":3}', "json"),
     ]
     assert (log[3].title, log[3].content, log[3].metadata, log[3].sync_hint) == ("t", "c", {"k": "v"}, 2)
-    assert log[3].bind_client_seq_id == 1
+    assert [one.bind_client_seq_id for one in log] == [0, 1, 0, 1]
     assert log[3].create_time > 0
 
 
@@ -253,6 +253,46 @@ async def test_a_response_that_is_too_large_becomes_an_error_response(app: App, 
         await _until(gw_store, sid, 1)
         log = await _until(gw_store, sid, 2)
     assert {one.rid: (one.code, len(one.body)) for one in log} == {1: (413, 0), 2: (0, MAX_BODY)}
+
+
+async def test_a_long_reason_is_cut(app: App, gw_store: Store) -> None:
+    @app.action(queue="r")
+    async def refuses() -> None:
+        raise Refused(409, "x" * 5000)
+
+    sid = await _session(gw_store)
+    await _request(app, gw_store, sid, 1, "refuses")
+    async with app.worker("r"):
+        (answer,) = await _until(gw_store, sid, 1)
+    assert (answer.code, answer.error) == (409, "x" * 1000)
+
+
+async def test_an_answer_is_tried_until_the_deadline_of_its_request(
+    app: App, gw_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "LEAST_PATIENCE", 0.0)
+
+    @app.action(queue="r")
+    async def quick() -> str:
+        return "done"
+
+    sid = await _session(gw_store)
+    async with app.worker("r") as worker:
+        reports = worker._workshop._reports
+        assert reports is not None
+        respond, tries = reports.requests.respond, 0
+
+        async def away_at_first(*args: Any, **how: Any) -> Any:
+            nonlocal tries
+            tries += 1
+            if tries < 4:
+                raise ConnectionLost("away")
+            return await respond(*args, **how)
+
+        reports.requests.respond = away_at_first  # type: ignore[method-assign]
+        await _request(app, gw_store, sid, 1, "quick", deadline_in=600)
+        log = await _until(gw_store, sid, 1)
+    assert [(one.code, one.body) for one in log] == [(0, b'"done"')]
 
 
 async def test_a_request_that_cannot_be_answered_is_not_settled(

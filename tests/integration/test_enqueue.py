@@ -11,6 +11,8 @@ import pytest
 
 from tests.integration.support import Look
 from veredus import App, ConfigError, PayloadError, PayloadTooLarge, TaskIdConflict
+from veredus.client import client
+from veredus.store.batching import MAX_ITEMS
 from veredus.wire import keys
 
 FAR = datetime(2040, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)
@@ -225,3 +227,19 @@ async def test_a_bad_type_or_header_is_refused(app: App, look: Look, task_type: 
     with pytest.raises(ConfigError):
         await app.enqueue(task_type, **options)
     assert await look.client.dbsize() == 0
+
+
+async def test_of_a_list_with_one_payload_that_is_too_large_nothing_is_sent(url: str, look: Look) -> None:
+    app = App(url, max_payload=100)
+    calls = [app.call("t", b"x") for _ in range(2 * MAX_ITEMS)]
+    with pytest.raises(PayloadTooLarge):
+        await app.enqueue_many([*calls, app.call("t", b"x" * 101)])
+    assert await look.pending() == []
+    await app.close()
+
+
+async def test_many_different_options_do_not_pile_up(app: App, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_MOLDS", 10)
+    await app.enqueue_many([app.call("t", b"", retention=n) for n in range(1, 100)])
+    assert len(app._client()._molds) <= 10
+    assert len(await look.pending()) == 99

@@ -96,6 +96,20 @@ async def test_a_handler_that_overruns_is_killed(app: App, look: Look, tmp_path:
             await until(lambda: not _alive(pid))
 
 
+async def test_a_cancelled_handler_is_killed_and_its_process_takes_no_other_task(
+    app: App, look: Look, tmp_path: Path
+) -> None:
+    file = tmp_path / "pid"
+    async with app.worker(**FAST, process_pool=1):
+        handle = await process_tasks.overrun.using(timeout=600).enqueue(str(file))
+        pid = int(await until(lambda: file.exists() and file.read_text()))
+        await handle.cancel(then="delete")
+        await until(lambda: not _alive(pid))
+        computed = await process_tasks.compute.enqueue(7, scale=0.5)
+        await look.ends(computed.id, "completed")
+    assert (await look.fields(computed.id))["result"] == b"24.5"
+
+
 async def test_no_more_is_taken_than_there_are_processes(app: App, look: Look, tmp_path: Path) -> None:
     release, cpu = tmp_path / "release", look.of("cpu")
     handles = [await process_tasks.until.enqueue(str(release)) for _ in range(6)]

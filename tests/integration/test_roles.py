@@ -22,6 +22,7 @@ from veredus.model.lease import Lease
 from veredus.model.request import Origin
 from veredus.model.settlement import Done, Retry, Settlement
 from veredus.model.verdict import End
+from veredus.store.cancels import Cancels
 from veredus.store.intake import Entry
 from veredus.store.leases import Extension, Holding
 from veredus.store.redis import Server
@@ -30,6 +31,7 @@ from veredus.store.work import Batch, Work
 from veredus.wire import keys
 from veredus.wire.messages import decode_task, encode_task
 from veredus.wire.presence import ServerRecord
+from veredus.worker.canceller import Canceller
 from veredus.worker.complaints import Complaints
 from veredus.worker.config import WorkerConfig
 from veredus.worker.hands import Attempt, Hands
@@ -453,6 +455,7 @@ async def test_a_heartbeat_that_did_not_reach_a_queue_counts_as_failed_and_the_o
     with pytest.raises(CommandRefused):
         await _Heart(WorkerConfig(lease=600.0), elsewhere, attempt).beater.beat(store)
     assert (await look.scores("lease"))["a"] > time.time() + 500
+    assert attempt.lease.is_valid(time.monotonic() + 500)
     await redis_client.delete(keys.lease("damaged"))
 
 
@@ -555,6 +558,7 @@ async def test_of_several_reasons_to_end_an_attempt_the_first_counts_but_a_stop_
     attempt = _attempt(await _active(store, "a"), timeout=1800, grace=3)
     attempt.force(End.TIMED_OUT)
     attempt.cancel("archive")
+    attempt.force(End.LEASE_LOST)
     assert (attempt.forced, attempt.then) == (End.TIMED_OUT, "")
     attempt.force(End.ABORTED)
     assert attempt.forced is End.ABORTED
@@ -654,3 +658,13 @@ async def test_a_silent_connection_is_asked_whether_it_still_lives(
             server.thaw()
         await until(lambda: len(delays) == 2)
     await store.close()
+
+
+async def test_a_cancel_whose_manner_cannot_be_asked_for_ends_the_attempt_all_the_same(store: Store) -> None:
+    attempt = _attempt(await _active(store, "a"), timeout=1800, grace=3)
+    hands = Hands(1, lambda: None)
+    hands.take(attempt)
+    cancels = Cancels(connect("unix:///nowhere/x.sock"))
+    Canceller(cancels, hands).told("a")
+    await until(lambda: attempt.forced is End.CANCELLED)
+    assert attempt.then == "", "whoever takes the task next ends it as asked"

@@ -242,6 +242,22 @@ async def test_closing_tells_those_who_wait(url: str, redis_client: Any) -> None
 
 
 @VALKEY_ONLY
+async def test_a_caller_that_was_cancelled_does_not_keep_the_others_from_hearing_of_a_broken_connection(
+    url: str, redis_client: Any
+) -> None:
+    redis = connect(url)
+    calls = [asyncio.ensure_future(redis.command("BLPOP", "x", 30, key="x")) for _ in range(3)]
+    await until(lambda: blocked(redis_client))
+    calls[0].cancel()
+    await asyncio.wait([calls[0]])
+    await redis_client.client_kill_filter(_type="normal", skipme=True)
+    for call in calls[1:]:
+        with pytest.raises(ConnectionLost):
+            await asyncio.wait_for(call, PATIENCE)
+    await redis.close()
+
+
+@VALKEY_ONLY
 async def test_each_of_several_scripts_gets_its_reply_or_its_error(store: Store, redis_client: Any) -> None:
     await redis_client.set("asynq:{bad}:pending", "x")
     await redis_client.hset("asynq:{good}:t:a", mapping={"msg": "", "state": "scheduled"})

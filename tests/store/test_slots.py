@@ -82,6 +82,20 @@ async def test_a_moved_slot_is_believed_at_once_and_the_rest_looked_up_meanwhile
     slots.close()
 
 
+async def test_many_moved_slots_are_the_reason_for_one_look_at_the_whole_map() -> None:
+    world = World()
+    world.answers = {A: rows(A, B)}
+    slots = SlotMap([A], world.ask)
+    await slots.find(0)
+    world.asked.clear()
+    slots._learned_at = -10.0
+    for slot in range(5):
+        slots.moved(slot, D)
+        await asyncio.sleep(0.001)
+    assert world.asked == [A]
+    slots.close()
+
+
 async def test_an_answer_without_a_host_means_the_host_that_was_asked() -> None:
     world = World()
     world.answers = {A: [[0, SLOTS - 2, [None, 7, b"id"]], [SLOTS - 1, SLOTS - 1, [b"?", 8, b"id"]]]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 from datetime import timedelta
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE, forever, until
 from veredus import App, ConfigError
 from veredus.errors import ConnectionLost
 from veredus.model.job import Job
@@ -18,6 +20,7 @@ from veredus.worker.attempt import retry_delay_ms
 from veredus.worker.complaints import Complaints
 from veredus.worker.family import Child, failures_in_a_row, pause_before_next
 from veredus.worker.mux import Mux
+from veredus.worker.role import Role, Roster
 from veredus.worker.supervisor import Supervisor
 
 MESSAGE = TaskMessage(type="t", id="1", queue="q", retry=5, retried=2)
@@ -130,3 +133,42 @@ def test_a_killed_child_spoils_only_a_stop_that_was_under_way(
 
     monkeypatch.setattr(supervisor, "_give_back", give_back)
     assert supervisor.ended(Child(0, "w"), -signal.SIGKILL) == adds
+
+
+class _Shaky(Role):
+    """Its step raises what nobody expects, then works."""
+
+    name = "shaky"
+
+    def __init__(self) -> None:
+        super().__init__(0.001, Complaints())
+        self.steps = 0
+
+    async def step(self) -> None:
+        self.steps += 1
+        if self.steps == 1:
+            raise ZeroDivisionError
+
+
+async def test_a_role_whose_step_fails_in_an_unexpected_way_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    role = _Shaky()
+    roster = Roster([role])
+    roster.start()
+    await until(lambda: role.steps > 2 or roster.ended)
+    assert roster.ended == []
+    await roster.stop_all()
+    assert "shaky failed" in caplog.text
+
+
+class _Stuck(Role):
+    name = "stuck"
+
+    async def run(self) -> None:
+        await forever()
+
+
+async def test_a_role_that_does_not_hear_a_stop_is_cancelled() -> None:
+    role = _Stuck(1.0, Complaints())
+    roster = Roster([role])
+    roster.start()
+    await asyncio.wait_for(roster.stop(role, patience=0.01), PATIENCE)
