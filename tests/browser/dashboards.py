@@ -20,7 +20,7 @@ from websockets.typing import Subprotocol
 
 from tests.browser import shop
 from tests.support.servers import NoBinary, RealServer
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE, until_sync
 
 ROOT = Path(__file__).parent.parent.parent
 ARTIFACTS = ROOT / "artifacts"
@@ -40,7 +40,9 @@ class Place:
         self._processes: list[subprocess.Popen[str]] = []
         self._options = options
         self.address = self.serve(0)
-        self.client = httpx.Client(base_url=self.address, headers={"authorization": f"Bearer {TOKEN}"}, timeout=20)
+        self.client = httpx.Client(
+            base_url=self.address, headers={"authorization": f"Bearer {TOKEN}"}, timeout=PATIENCE
+        )
 
     def serve(self, port: int) -> str:
         """Start the dashboard (again); gives its address."""
@@ -78,7 +80,7 @@ class Place:
             process.terminate() if process is self.dash else process.kill()  # a worker would wait for its tasks
         for process in self._processes:
             try:
-                process.wait(15)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -103,7 +105,7 @@ class Shop(Place):
         self._connection = connect(f"ws://{place}/", subprotocols=[Subprotocol("veredus.gw.1.json")])
         self._socket = self._connection.__enter__()
         self._socket.send(json.dumps({"t": "hello", "version": 1, "token": ""}) + "\n")
-        assert "welcome" in str(self._socket.recv(timeout=10))
+        assert "welcome" in str(self._socket.recv(timeout=PATIENCE))
         until_sync(self._ready, what="work in every state")
 
     def fill(self) -> None:

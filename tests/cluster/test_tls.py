@@ -11,6 +11,7 @@ from tests.cluster.conftest import Relayed
 from tests.support.relays import CERTIFICATE, relayed, tls_context
 from tests.support.sentinels import NAME, Sentinels
 from tests.support.servers import free_port
+from tests.support.waiting import PATIENCE
 from veredus import App
 from veredus.errors import ConnectionLost
 from veredus.store.store import connect
@@ -29,7 +30,9 @@ async def _works(url: str, queues: list[str]) -> None:
 
     async with app, app.worker(queues):
         handles = [await double.using(queue=queue, delay=0.05).enqueue(n) for n, queue in enumerate(queues)]
-        assert await asyncio.gather(*[handle.result(10) for handle in handles]) == [2 * n for n in range(len(queues))]
+        assert await asyncio.gather(*[handle.result(PATIENCE) for handle in handles]) == [
+            2 * n for n in range(len(queues))
+        ]
 
 
 async def _is_refused(url: str) -> None:

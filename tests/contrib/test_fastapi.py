@@ -78,7 +78,7 @@ async def test_a_request_becomes_a_task_and_its_result_an_answer(valkey_server: 
     async def start(number: int, queue: Queue) -> dict[str, Any]:
         assert queue is app
         handle = await double.enqueue(number)
-        return {"id": handle.id, "result": await handle.result(timeout=10)}
+        return {"id": handle.id, "result": await handle.result(timeout=PATIENCE)}
 
     @web.websocket("/socket")
     async def talk(socket: WebSocket, queue: Queue) -> None:

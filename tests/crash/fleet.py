@@ -310,7 +310,7 @@ class Fleet:
             yield samples
         finally:
             samples.ending.set()
-            samples.thread.join(30)
+            samples.thread.join(PATIENCE)
 
 
 class Samples:

@@ -96,4 +96,4 @@ async def served(app: App) -> AsyncIterator[str]:
     running = asyncio.create_task(serving.serve())
     yield serving.address
     serving.stop()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, PATIENCE)

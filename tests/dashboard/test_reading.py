@@ -12,7 +12,7 @@ import veredus.dashboard.reading
 from tests.dashboard.conftest import TOKEN, Api, Making
 from tests.outbox.support import Log
 from tests.support.servers import RealServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus import App, current
 from veredus.dashboard.looks import row_of
 from veredus.inspector.inspector import Inspector
@@ -102,7 +102,7 @@ async def test_one_task_with_everything_that_is_known_of_it(app: App, api: Api, 
 
     handle = await build.using(headers={"trace": "abc"}, order_key="k").enqueue(6)
     async with app.worker("reports", concurrency=2):
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), PATIENCE)
         seen = await api.get("task", queue="reports", id=handle.id)
         expected = (await inspector.task("reports", handle.id)).as_dict()
         assert {name: seen[name] for name in expected if name not in ("payload", "result")} == {
@@ -121,7 +121,7 @@ async def test_one_task_with_everything_that_is_known_of_it(app: App, api: Api, 
         assert [server["concurrency"] for server in servers] == [2]
         assert [lease["task_id"] for lease in (await api.get("leases"))["leases"]] == [handle.id]
         go_on.set()
-        await handle.result(timeout=10)
+        await handle.result(timeout=PATIENCE)
         done = await api.get("task", queue="reports", id=handle.id)
     assert (done["state"], done["result"]["utf8"], done["lease"]) == ("completed", '{"pages":6}', None)
     assert done["kept_until"] > done["completed_at"]

@@ -10,7 +10,7 @@ import jwt as pyjwt
 import pytest
 
 from tests.gateway.support import JsonClient, gateway
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus import App
 from veredus.errors import Unauthorized
 from veredus.gateway.auth import Identity, jwt
@@ -113,7 +113,7 @@ async def test_o9_an_ack_beyond_what_was_sent_is_refused(app: App) -> None:
 
 async def test_a_token_that_expires_ends_the_connection_as_resumable_unless_it_is_renewed(app: App) -> None:
     async with gateway(app, authenticate=jwt(SECRET), heartbeat=0.2) as gw:
-        short, renewed = [await JsonClient.open(gw, _token(seconds=1.5)) for _ in range(2)]
+        short, renewed = [await JsonClient.open(gw, _token(seconds=3)) for _ in range(2)]
         await renewed.send({"t": "auth", "token": _token(seconds=60)})
         assert await short.close_code() == 4004
         assert (await JsonClient.open(gw, _token(), short.resumption())).welcome["result"] == "resumed"
@@ -189,13 +189,13 @@ async def test_s9_a_connection_without_a_hello_is_closed_in_time(app: App) -> No
         client = await JsonClient.connect(gw)
         began = time.monotonic()
         assert await client.close_code() == 4502
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5, "not after the default of 10 s"
 
 
 async def test_a_client_that_answers_no_ping_is_dropped_and_may_resume(app: App) -> None:
     async with gateway(app, heartbeat=0.2, pong=0.3) as gw:
         client = await JsonClient.open(gw, "ada")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while '"close"' not in str(text := await client._socket.recv()):
                 pass
         assert "4001" in str(text)

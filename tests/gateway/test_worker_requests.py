@@ -335,7 +335,7 @@ async def test_a_plain_task_has_no_client(app: App, gw_store: Store) -> None:
 
     handle = await plain.enqueue()
     async with app.worker("r"):
-        assert await handle.result(timeout=5) == "ok"
+        assert await handle.result(timeout=PATIENCE) == "ok"
     assert problems == ["current().client: this task is not a client's request"]
 
 
@@ -351,4 +351,4 @@ async def test_made_up_headers_harm_nobody(app: App, gw_store: Store) -> None:
     ):
         handle = await app.enqueue("t", queue="r", headers=headers)
         async with app.worker("r"):
-            assert await handle.result(timeout=5) == "ok"
+            assert await handle.result(timeout=PATIENCE) == "ok"

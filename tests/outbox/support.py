@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from tests.support.keyspace import Key, snapshot
+from tests.support.waiting import PATIENCE
 from veredus.model.delivery import Cursor, PushResult, Quota, SyncHint
 from veredus.model.frames import Kind, Message
 from veredus.store.outbox import Append, Responded
@@ -112,7 +113,7 @@ class Ears:
 
     async def __aenter__(self) -> Ears:
         await self._pubsub.subscribe(keys.hints(self._node))
-        await self._pubsub.get_message(timeout=5)
+        await self._pubsub.get_message(timeout=PATIENCE)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -121,7 +122,7 @@ class Ears:
     async def messages(self, count: int) -> list[list[Hint | Kick | Probe]]:
         heard: list[list[Hint | Kick | Probe]] = []
         while len(heard) < count:
-            message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=5)
+            message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=PATIENCE)
             assert message is not None, f"only {len(heard)} of {count} messages came"
             heard.append(unpack_hints(message["data"]))
         return heard

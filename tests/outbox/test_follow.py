@@ -120,7 +120,7 @@ async def test_a_task_that_has_ended_is_told_at_once_and_an_absent_user_gets_mai
 
     async with app.worker(**FAST):
         handle = await quick.enqueue()
-        await handle.result(10)
+        await handle.result(PATIENCE)
     await app.follow(handle, user="joe")
     created = await log.create("joe")
     assert [body["result"] for _, body in await told(log, created.sid)] == [1]

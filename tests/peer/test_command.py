@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.peer.scripted import ScriptedGateway
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 
 async def peer(*arguments: str, lines: str | None = None) -> tuple[int, str, str]:
@@ -18,7 +18,7 @@ async def peer(*arguments: str, lines: str | None = None) -> tuple[int, str, str
         stdin=asyncio.subprocess.DEVNULL if lines is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    out, err = await asyncio.wait_for(program.communicate(lines.encode() if lines is not None else None), 30)
+    out, err = await asyncio.wait_for(program.communicate(lines.encode() if lines is not None else None), 2 * PATIENCE)
     assert program.returncode is not None
     return program.returncode, out.decode(), err.decode()
 

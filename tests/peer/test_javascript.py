@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.peer.scripted import ScriptedGateway
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus.model.frames import Kind
 
 CLIENT = Path(__file__).parent.parent.parent / "clients/js"
@@ -81,7 +81,7 @@ async def test_it_speaks_the_json_of_the_python_codec(gateway: ScriptedGateway) 
     for n in range(3):
         gateway.push({"n": n}, type="t", title="T", metadata={"k": "v"})
     gateway.push(None, kind=Kind.SYSTEM, body=b"\x00\xff", encoding="raw")
-    out, err = await asyncio.wait_for(program.communicate(), 30)
+    out, err = await asyncio.wait_for(program.communicate(), 2 * PATIENCE)
     assert program.returncode == 0, err.decode()
     said = json.loads(out)
     assert said["echoed"] == {"n": [1, "ü"]}

@@ -10,7 +10,7 @@ import pytest
 
 from tests.peer.conftest import QUICK
 from tests.peer.scripted import ScriptedGateway
-from tests.support.waiting import pause, until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus.errors import ConfigError
 from veredus.model.delivery import SyncHint
 from veredus.model.frames import Cancel, Gap, GoAway, Join, Kind, Ping
@@ -35,7 +35,7 @@ from veredus.peer import Message as MessageItem
 
 
 async def take(peer: Peer, count: int) -> list[Any]:
-    return [await peer.receive(10) for _ in range(count)]
+    return [await peer.receive(PATIENCE) for _ in range(count)]
 
 
 async def test_requests_are_answered_and_failures_have_codes(either: ScriptedGateway) -> None:
@@ -64,7 +64,7 @@ async def test_every_field_arrives_and_asking_for_the_next_acknowledges(either: 
         )  # fmt: skip
         for n in range(2, 41):
             either.push(n)
-        first = await peer.receive(5)
+        first = await peer.receive(PATIENCE)
         assert isinstance(first, MessageItem)
         assert first.as_dict() == {
             "seq": 1, "ts": 1000, "kind": "group", "type": "mail", "title": "T", "content": "C", "metadata": {"k": "v"},
@@ -228,7 +228,7 @@ async def test_the_same_number_with_another_time_is_a_fork_not_a_copy(gateway: S
         gateway.push("new 3", ts=8888)
         items: list[Any] = []
         while not items or getattr(items[-1], "data", None) != "new 3":
-            items.append(await peer.receive(5))
+            items.append(await peer.receive(PATIENCE))
         assert Discontinuity("fork") in items
         assert [item.data for item in items if isinstance(item, MessageItem)][-2:] == ["new 2", "new 3"]
 
@@ -237,15 +237,15 @@ async def test_a_log_shorter_than_what_we_have_of_it_is_a_fork_too(gateway: Scri
     async with connect(gateway.url, **QUICK) as peer:
         for n in (1, 2, 3):
             gateway.push(f"old {n}")
-        assert (await peer.receive(5)).seq == 1  # type: ignore[union-attr]
+        assert (await peer.receive(PATIENCE)).seq == 1  # type: ignore[union-attr]
         await until(lambda: peer.stats()["received"] == 3)
         gateway.session.top = 1
         del gateway.session.log[2], gateway.session.log[3]
         gateway.cut_all()
         await until(lambda: peer.stats()["resumes"] == 1)
-        assert await peer.receive(5) == Discontinuity("fork")
+        assert await peer.receive(PATIENCE) == Discontinuity("fork")
         gateway.push("new 2", ts=7777)
-        assert (await peer.receive(5)).data == "new 2"  # type: ignore[union-attr]
+        assert (await peer.receive(PATIENCE)).data == "new 2"  # type: ignore[union-attr]
         peer.handled()
         assert peer.cursor.seq == 2
 
@@ -263,9 +263,9 @@ async def test_a_fork_takes_back_what_is_in_hand(gateway: ScriptedGateway) -> No
         session.log[2], session.top = two, 2
         session.wire.send(two)  # type: ignore[union-attr]
         await until(lambda: peer.stats()["received"] == 3)
-        assert await peer.receive(5) == Discontinuity("fork")
+        assert await peer.receive(PATIENCE) == Discontinuity("fork")
         assert peer.cursor.seq == 1, "2 was in hand when the log was forked, and is to be handed out again"
-        assert (await peer.receive(5)).data == 2  # type: ignore[union-attr]
+        assert (await peer.receive(PATIENCE)).data == 2  # type: ignore[union-attr]
         peer.handled()
         assert peer.cursor.seq == 2
 
@@ -304,7 +304,7 @@ async def test_a_hello_attached_too_late_supersedes_its_own_peer_which_comes_bac
         assert await peer.request("echo", 1) == 1
         either.session.wire.refuse(4503)  # type: ignore[union-attr]  # this time it must have been somebody else
         with pytest.raises(SessionClosed) as closed:
-            await peer.receive(10)
+            await peer.receive(PATIENCE)
         assert closed.value.code == 4503
 
 
@@ -360,7 +360,7 @@ async def test_an_expired_token_is_fetched_anew_and_a_fixed_one_ends_it(gateway:
     async with connect(gateway.url, token="fixed", **QUICK) as peer:
         gateway.session.wire.refuse(4004)  # type: ignore[union-attr]
         with pytest.raises(SessionClosed, match="expired"):
-            await peer.receive(5)
+            await peer.receive(PATIENCE)
 
 
 async def test_another_gateway_takes_over_also_over_another_transport(gateway: ScriptedGateway) -> None:
@@ -428,15 +428,16 @@ async def test_giving_up_after_a_while_without_any_gateway(gateway: ScriptedGate
     async with connect(gateway.url, give_up_after=0.2, **QUICK) as peer:
         await gateway.stop()
         with pytest.raises(SessionClosed, match=r"no gateway for 0\.2 s"):
-            await peer.receive(5)
+            await peer.receive(PATIENCE)
 
 
 async def test_cancelled_and_timed_out_requests(gateway: ScriptedGateway) -> None:
-    async with connect(gateway.url, grace=0.05, connect_timeout=0.5, **QUICK) as peer:
+    async with connect(gateway.url, grace=0.05, connect_timeout=2.0, **QUICK) as peer:
         gateway.deaf = True
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await peer.request("echo", 1, deadline=5, serial=True)
+        await until(lambda: gateway.requests)
         request = gateway.requests[0]
         assert (request.serial, request.deadline_ms) == (True, 5000)
         await until(lambda: Cancel(1) in gateway.frames)
@@ -461,9 +462,9 @@ async def test_a_session_goes_on_in_another_process(gateway: ScriptedGateway) ->
     assert await peer.request("echo", 0) == 0
     for n in (1, 2):
         gateway.push(n)
-    assert (await peer.receive(5)).data == 1  # type: ignore[union-attr]
+    assert (await peer.receive(PATIENCE)).data == 1  # type: ignore[union-attr]
     peer.handled()
-    assert (await peer.receive(5)).data == 2  # type: ignore[union-attr]
+    assert (await peer.receive(PATIENCE)).data == 2  # type: ignore[union-attr]
     await peer.detach()
     saved = peer.export().to_json()
     gateway.push(3)
@@ -550,12 +551,12 @@ async def test_garbage_from_a_gateway_ends_it_clearly(gateway: ScriptedGateway) 
     async with connect(gateway.url, **QUICK) as peer:
         gateway.session.wire.transport.send([b"\xff\xff\xff\xff\xff\xff"])  # type: ignore[union-attr]
         with pytest.raises(SessionClosed, match="4500"):
-            await peer.receive(5)
+            await peer.receive(PATIENCE)
 
 
 async def test_two_readers_are_refused(gateway: ScriptedGateway) -> None:
     async with connect(gateway.url, **QUICK) as peer:
-        first = asyncio.create_task(peer.receive(5))
+        first = asyncio.create_task(peer.receive(PATIENCE))
         await asyncio.sleep(0)
         with pytest.raises(ConfigError, match="one reader"):
             await peer.receive(1)

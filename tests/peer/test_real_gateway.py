@@ -61,7 +61,7 @@ async def check(peer: Peer) -> None:
     kinds: list[tuple[int, str]] = []
     reply = peer.submit("count", {"steps": STEPS})
     while not kinds or kinds[-1][1] != "after":
-        item = await peer.receive(20)
+        item = await peer.receive(PATIENCE)
         assert isinstance(item, Message)
         kinds.append((item.seq, item.type or item.kind.name))
     first = kinds[0][0]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.peer.conftest import QUICK
 from tests.peer.scripted import ScriptedGateway
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus.peer import Message, connect
 
 STEPS = 200
@@ -57,7 +57,7 @@ async def test_the_journal_is_contiguous_and_every_request_runs_and_is_answered_
                 case _:
                     answers.append(peer.submit("echo", step))
             await asyncio.sleep(chance.choice((0, 0, 0.002, 0.01)))
-        expected = [await asyncio.wait_for(answer, 10) for answer in answers]
+        expected = [await asyncio.wait_for(answer, PATIENCE) for answer in answers]
         assert expected == sorted(expected)
         assert len(expected) == len(answers) == len(gateway.ran) == len(set(gateway.ran))
         gateway.push("the last one")

@@ -253,8 +253,7 @@ async def test_a_flood_of_frames_does_not_keep_others_waiting(kind: str) -> None
             if not flood.transport.closed and flood.transport.unsent < HIGH_WATER:
                 flood.transport.send([burst])
             await asyncio.sleep(0)
-        async with asyncio.timeout(5):
-            await still_served(good, 1)
+        await still_served(good, 1)
 
 
 def test_arbitrary_bytes_on_a_real_socket_end_with_a_documented_code(kind: str) -> None:
@@ -264,9 +263,10 @@ def test_arbitrary_bytes_on_a_real_socket_end_with_a_documented_code(kind: str) 
         asyncio.run(run(chunks))
 
     async def run(chunks: list[bytes]) -> None:
-        async with house(kind, LinkConfig(hello_timeout=0.05)) as one:
+        async with house(kind) as one:
             good = await one.connect()
             (await good.opening()).send([PROTOBUF.encode(Hello())])
+            one.config = LinkConfig(hello_timeout=0.05)  # of those that come from now on
             bad = await one.connect()
             (await bad.opening()).send(chunks)
             code, _ = await bad.ending()
