@@ -49,6 +49,13 @@ async def hang(busy: bool) -> None:
     time.sleep(3600)
 
 
+@app.task(name="wait")
+def wait() -> None:
+    note("waits")
+    while not Path("gate").exists():
+        time.sleep(0.01)
+
+
 HOARD = []
 
 

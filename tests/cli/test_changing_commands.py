@@ -268,9 +268,11 @@ def test_the_names_of_asynqs_own_commands_work_too(veredus: Command) -> None:
     _tasks(veredus.url, 1)
     assert [q["queue"] for q in veredus.do("queue ls --json").json] == ["mail"]
     assert veredus.do("task ls -q mail -s pending --json").code == 0
-    line = "task enqueue --type-name t -l 1 -q mail --id x --process-in 10m"
-    assert veredus.do(line).out == "x scheduled\n"
-    assert veredus.do("task rm -q mail -i x").out == "x: delete done\n"
+    for due in ("--process-in 10m", "--process-at 2040-01-01T00:00:00Z"):
+        assert veredus.do(f"task enqueue --type-name t -l 1 -q mail --id x{due[10]} {due}").out.endswith(" scheduled\n")
+    due_at = veredus.look(lambda inspector: inspector.task("mail", "xa")).next_process_at
+    assert due_at == datetime(2040, 1, 1, tzinfo=UTC)
+    assert veredus.do("task rm -q mail -i xi").out == "xi: delete done\n"
     veredus.do("queue pause mail")
     assert veredus.do("queue unpause mail").out == "mail: resumed\n"
     for line in ("server ls", "cron ls", "group ls -q mail"):

@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.processes import running
+from tests.support.processes import running, veredus
 from tests.support.servers import RealServer, free_port
-from tests.support.waiting import PATIENCE, until_sync
+from tests.support.waiting import PATIENCE, pause_sync, until_sync
+from veredus.cli.dev import LOOK_EVERY
 
 SHOP = """
 from pathlib import Path
@@ -32,7 +33,18 @@ def test_reload_errors_and_dashboard(valkey_server: RealServer, tmp_path: Path) 
     shop.write_text(SHOP.format(text="first"))
     environment = {**os.environ, "VEREDUS_REDIS_URL": valkey_server.url}
     port = free_port()
-    command = [sys.executable, "-m", "veredus", "dev", "shop:app", "--dash-port", str(port), "--concurrency", "3"]
+    command = [
+        sys.executable,
+        "-m",
+        "veredus",
+        "dev",
+        "shop:app",
+        "--dash",
+        "--dash-port",
+        str(port),
+        "--concurrency",
+        "3",
+    ]
 
     def says(text: str) -> bool:
         return said.exists() and said.read_text() == text
@@ -56,3 +68,26 @@ def test_reload_errors_and_dashboard(valkey_server: RealServer, tmp_path: Path) 
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0
     assert "changed, the worker starts anew" in log.read_text()
+
+
+def test_it_watches_the_folders_that_it_is_told_and_serves_no_dashboard_if_not_wanted(
+    valkey_server: RealServer, tmp_path: Path
+) -> None:
+    here, there, log = tmp_path / "here", tmp_path / "there", tmp_path / "log.txt"
+    for folder in (here, there):
+        folder.mkdir()
+    (here / "shop.py").write_text(SHOP.format(text="first"))
+    (there / "data.toml").write_text("n = 1")
+    environment = {**os.environ, "VEREDUS_REDIS_URL": "unix:///nowhere/s"}
+    command = veredus("dev", "shop:app", "--redis", valkey_server.url, "--watch", str(there), "--no-dash")
+    with log.open("w") as output, running(command, cwd=here, env=environment, stdout=output, stderr=output) as process:
+        until_sync(lambda: log.read_text().count(" serves ") == 1, what="the worker")
+        (here / "shop.py").write_text(SHOP.format(text="second"))
+        pause_sync(3 * LOOK_EVERY, proves="a change elsewhere starts nothing anew")
+        assert "changed" not in log.read_text()
+        (there / "data.toml").write_text("n = 22")
+        until_sync(lambda: log.read_text().count(" serves ") == 2, what="the worker after the change")
+        assert f"dev: {there / 'data.toml'} changed, the worker starts anew" in log.read_text()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0
+    assert "dashboard" not in log.read_text()

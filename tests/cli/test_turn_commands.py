@@ -53,6 +53,18 @@ def test_lanes(held: Command) -> None:
     assert "holds it up" in shown.out
 
 
+def test_no_more_lanes_than_wanted_the_longest_first(veredus: Command) -> None:
+    async def fill() -> None:
+        async with App(veredus.url) as app:
+            for key in ("short", "long", "long", "long", "middle", "middle"):
+                await app.enqueue("book", queue="mail", order_key=key)
+
+    asyncio.run(fill())
+    for limit in (1, 2, 3):
+        lanes = veredus("queue", "lanes", "mail", "--json", "--limit", str(limit)).json
+        assert [lane["order_key"] for lane in lanes] == ["long", "middle", "short"][:limit]
+
+
 def test_release(held: Command) -> None:
     ended = held("queue", "release", "mail", "account:7")
     assert ended.out.strip() == "account:7: goes on without task broken"

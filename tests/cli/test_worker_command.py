@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Shop
 from tests.support.servers import RealServer, free_port
+from tests.support.waiting import PATIENCE, pause_sync, until_sync
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,16 @@ def test_the_version(shop: Shop) -> None:
     from veredus import __version__
 
     assert __version__ in shop.run("--version").stdout
+
+
+def test_no_more_synchronous_handlers_run_at_once_than_there_are_threads(shop: Shop, send: Callable[..., Any]) -> None:
+    for _ in range(5):
+        send("wait")
+    process = shop.start("--threads", "2", "-c", "5")
+    until_sync(lambda: len(shop.notes()) >= 2, what="two handlers")
+    pause_sync(0.3, proves="the third waits for a thread")
+    assert len(shop.notes()) == 2
+    (shop.folder / "gate").touch()
+    until_sync(lambda: len(shop.notes()) == 5, what="the others")
+    process.terminate()
+    assert process.wait(PATIENCE) == 0

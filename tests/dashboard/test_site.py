@@ -20,7 +20,7 @@ import veredus.dashboard
 from tests.dashboard.conftest import ADDRESS, TOKEN, Api, Making
 from tests.support.processes import running
 from tests.support.servers import RealServer
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until_sync
 from veredus import App
 from veredus.dashboard import asgi
 from veredus.dashboard.assets import assets
@@ -179,3 +179,32 @@ def test_the_command_prints_an_address_that_logs_in(valkey_server: RealServer) -
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE)
         assert "Traceback" not in err
+
+
+def test_the_command_listens_where_it_is_told_and_knows_the_proxys_address(
+    valkey_server: RealServer, tmp_path: Path
+) -> None:
+    """And opens a browser when asked to: with the program that the system has for it."""
+    opened = tmp_path / "opened"
+    browser = tmp_path / "xdg-open"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    command = [sys.executable, "-m", "veredus", "dash", "--redis", valkey_server.url, "--port", "0", "--open"]
+    command += ["--host", "127.0.0.2", "--origin", "https://ops.example.com"]
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "VEREDUS_REDIS_URL": "unix:///nowhere/s"}
+    with valkey_server.client() as client:
+        client.sadd("asynq:queues", "mail")
+    with running(command, env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        found = re.search(r"(http://127\.0\.0\.2:\d+/)#token=(\S+)", process.stdout.readline())
+        assert found is not None
+        until_sync(opened.exists, what="the browser")
+        assert opened.read_text() == found[0]
+        bearer = {"authorization": f"Bearer {found[2]}"}
+        for origin, status in (("https://ops.example.com", 200), ("https://evil.test", 403)):
+            answer = httpx.post(
+                f"{found[1]}api/queue/pause", json={"queue": "mail"}, headers={**bearer, "origin": origin}
+            )
+            assert answer.status_code == status, answer.text
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)

@@ -159,3 +159,25 @@ def test_stop_returns_only_when_the_keeper_has_left_too(data: Path) -> None:
         assert stopping.result(timeout=30) is True
     assert not locks.is_held(Folder.at(data).keeper_lock)
     assert not is_alive(server.pid)
+
+
+def test_without_its_socket_the_server_is_stopped_and_the_next_one_has_its_data(data: Path) -> None:
+    """Cleaners of temporary folders take such files away; nobody could connect any more."""
+    server = embedded.ensure(data, linger=0.4)
+    with Probe(server.socket) as client:
+        client.ask("SET", "horse", "veredus")
+        os.unlink(server.socket)
+        until_sync(lambda: not is_alive(server.pid), what="the end of the server")
+    assert "nobody can connect any more" in Folder.at(data).keeper_log.read_text()
+    until_sync(lambda: not locks.is_held(Folder.at(data).keeper_lock), what="the end of the keeper")
+    with Probe(embedded.ensure(data).socket) as client:
+        assert client.ask("GET", "horse") == "veredus"
+
+
+def test_an_idle_server_stays_while_somebody_is_about_to_start_one(data: Path) -> None:
+    server = embedded.ensure(data, linger=60.0)
+    with locks.take(Folder.at(data).start_lock, timeout=5.0):
+        Folder.at(data).note_use(0.2)
+        pause_sync(1.0, proves="it is not stopped under the feet of the one who holds the lock")
+        assert is_alive(server.pid)
+    until_sync(lambda: not is_alive(server.pid), what="the end of the idle server")

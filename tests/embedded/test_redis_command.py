@@ -121,3 +121,14 @@ def test_status_and_stop(data: Path) -> None:
 
 def test_help_has_examples() -> None:
     assert "veredus redis status" in CliRunner().invoke(redis_group, ["--help"]).output
+
+
+def test_stop_waits_no_longer_than_it_is_told(data: Path) -> None:
+    server = embedded.ensure(data)
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        result = CliRunner().invoke(redis_group, ["--data", str(data), "stop", "--timeout", "0.2"])
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    assert isinstance(result.exception, EmbeddedError)
+    assert f"the server (pid {server.pid}) of {data} did not shut down: timed out" in str(result.exception)

@@ -17,9 +17,11 @@ from websockets.exceptions import WebSocketException
 
 from tests.gateway.fleet import ROOT, Site
 from tests.gateway.support import JsonClient
+from tests.support.processes import running, veredus
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, until
 from veredus import App, ConfigError
+from veredus.gateway.auth import Identity
 from veredus.peer import Connected, Message, Peer, connect
 
 NewServer = Callable[..., RealServer]
@@ -161,12 +163,40 @@ async def test_the_command_lists_sessions_and_nodes(valkey_server: RealServer, t
             assert [node["node"] for node in nodes] == [gateway.node]
 
 
+async def test_the_list_of_sessions_can_be_of_one_user_and_short(valkey_server: RealServer) -> None:
+    def listed(*more: str) -> list[str]:
+        # --redis counts, not the environment
+        command = veredus("gateway", "sessions", "--json", "--redis", valkey_server.url, *more)
+        environment = {**os.environ, "VEREDUS_REDIS_URL": "unix:///nowhere/s"}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+        return [row["user"] for row in json.loads(ended.stdout)]
+
+    async with App(valkey_server.url) as app, app.gateway(ws="127.0.0.1:0", quic="off", http="off") as gateway:
+        for user in ("ada", "ada", "ada", "bob"):
+            await JsonClient.open(gateway, user)
+        assert sorted(await asyncio.to_thread(listed)) == ["ada", "ada", "ada", "bob"]
+        assert await asyncio.to_thread(listed, "--user", "bob") == ["bob"]
+        assert await asyncio.to_thread(listed, "--user", "eve") == []
+        assert len(await asyncio.to_thread(listed, "--limit", "2")) == 2
+        assert await asyncio.to_thread(listed, "--user", "ada", "--limit", "2") == ["ada", "ada"]
+
+
 async def test_the_command_refuses_what_is_not_safe(valkey_server: RealServer) -> None:
     command = [sys.executable, "-m", "veredus", "gateway", "tests.gateway.site:app", "--ws", "0.0.0.0:0"]
     environment = {**os.environ, "VEREDUS_REDIS_URL": valkey_server.url, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2
     assert "ws: got '0.0.0.0:0', expected a loopback address" in ended.stderr
+
+
+async def test_its_log_is_json_if_wanted(valkey_server: RealServer) -> None:
+    where = ("--ws", "127.0.0.1:0", "--quic", "off", "--http", "off")
+    command = veredus("gateway", "tests.gateway.site:app", *where, "--log-format", "json", "--log-level", "info")
+    environment = {**os.environ, "VEREDUS_REDIS_URL": valkey_server.url, "PYTHONPATH": str(ROOT)}
+    with running(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        line = await asyncio.wait_for(asyncio.to_thread(process.stderr.readline), PATIENCE)
+        assert " serves ws 127.0.0.1:" in json.loads(line)["message"]
 
 
 async def test_the_bench_loses_nothing_through_broken_connections(valkey_server: RealServer) -> None:
@@ -176,6 +206,33 @@ async def test_the_bench_loses_nothing_through_broken_connections(valkey_server:
     assert found["delivered"] == found["pushed"] == 450
     assert found["cuts"]
     assert found["p50_ms"] > 0
+
+
+async def test_the_bench_runs_against_a_gateway_that_is_there(valkey_server: RealServer) -> None:
+    """Of which it must be told the address, the server behind it and a token."""
+    users: list[str] = []
+
+    def only_ada(token: str) -> Identity:
+        users.append(token)
+        return Identity(user=token)
+
+    async with App(valkey_server.url) as app:
+        settings = {"quic": "off", "http": "off", "authenticate": only_ada}
+        async with app.gateway(ws="127.0.0.1:0", **settings) as gateway:
+            command = [sys.executable, "-m", "veredus", "gateway", "bench", "--json", "--redis", valkey_server.url]
+            command += ["--url", f"ws://{gateway.ws_address}", "--token", "ada", "--size", "50000"]
+            command += ["--clients", "2", "--rate", "20", "--seconds", "0.5"]
+            environment = {**os.environ, "VEREDUS_REDIS_URL": "unix:///nowhere/s"}
+            ended = await asyncio.to_thread(
+                subprocess.run, command, env=environment, capture_output=True, text=True, timeout=60
+            )
+            assert ended.returncode == 0, ended.stderr
+            found = json.loads(ended.stdout)
+            assert (found["delivered"], found["pushed"], found["size"]) == (10, 10, 50_000)
+            assert found["gateway_cpu"] is None, "it started none of its own"
+            assert users == ["ada", "ada"]
+    with valkey_server.client() as client:
+        assert client.info("stats")["total_net_input_bytes"] > 10 * 49_000
 
 
 async def test_a_port_that_is_taken_is_said_so(app: App) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from veredus import App, Depends, RevokeTask, SkipRetry, current
@@ -88,3 +89,22 @@ def with_a_loop_of_its_own(n: int, base: int = Depends(_base)) -> int:
         return base + n
 
     return asyncio.run(add())
+
+
+async def _opened() -> AsyncIterator[Path]:
+    """Says in a file beside it how it was closed."""
+    path = Path(current().headers["notes"])
+    try:
+        yield path
+    except ValueError as exc:
+        path.write_text(f"closed after {exc}")
+        raise
+    else:
+        path.write_text("closed")
+
+
+@app.task(run_in="process", max_retry=0)
+def with_resource(fails: bool, path: Path = Depends(_opened)) -> None:  # noqa: B008
+    assert not path.exists(), "closed too early"
+    if fails:
+        raise ValueError("boom")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 
 from tests.integration import process_tasks
 from tests.integration.support import FAST, Look
+from tests.support.processes import running
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus import App
 
 pytestmark = VALKEY_ONLY
@@ -128,3 +131,58 @@ async def test_dependencies_are_provided_in_the_process(app: App, look: Look, ta
         handle = await task.enqueue(2)
         await look.ends(handle.id, "completed")
     assert (await look.fields(handle.id))["result"] == b"42"
+
+
+@pytest.mark.parametrize(("fails", "said"), [(False, "closed"), (True, "closed after boom")])
+async def test_what_a_dependency_opened_is_closed_in_the_process(
+    app: App, look: Look, tmp_path: Path, fails: bool, said: str
+) -> None:
+    notes = tmp_path / "notes"
+    async with app.worker(**FAST, process_pool=1):
+        handle = await process_tasks.with_resource.using(headers={"notes": str(notes)}).enqueue(fails)
+        await look.ends(handle.id, "archived" if fails else "gone")
+    assert notes.read_text() == said
+
+
+async def _pid(look: Look) -> int:
+    handle = await process_tasks.about_me.enqueue()
+    await look.ends(handle.id, "completed")
+    return int(json.loads((await look.fields(handle.id))["result"])["pid"])
+
+
+async def test_a_process_is_used_again_after_an_error_replaced_when_it_died_and_ended_with_the_worker(
+    app: App, look: Look
+) -> None:
+    async with app.worker(**FAST, process_pool=1):
+        first = await _pid(look)
+        for how, state in (("fail", "retry"), ("skip", "archived")):
+            await look.ends((await process_tasks.behave.enqueue(how)).id, state)
+        assert await _pid(look) == first
+        await look.ends((await process_tasks.behave.enqueue("die")).id, "retry")
+        second = await _pid(look)
+        assert second != first
+        assert _alive(second)
+    await until(lambda: not _alive(second), what="the end of the process")
+
+
+SCRIPT = """
+import sys
+from veredus import App
+
+app = App(sys.argv[1])
+
+@app.task(run_in="process", retention=60)
+def double(n: int) -> int:
+    return 2 * n
+
+if __name__ == "__main__":
+    double.using(task_id="one").enqueue_sync(21)
+    sys.exit(app.worker(burst=True, process_pool=1).run())
+"""
+
+
+async def test_a_script_that_is_run_itself_may_have_such_tasks(url: str, look: Look, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with running([sys.executable, "script.py", url], cwd=tmp_path) as program:
+        assert await asyncio.to_thread(program.wait, PATIENCE) == 0
+    assert (await look.fields("one"))["result"] == b"42"

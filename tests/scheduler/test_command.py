@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from pathlib import Path
@@ -34,6 +35,20 @@ def test_runs_until_a_signal(server: RealServer, tmp_path: Path, number: signal.
         assert process.returncode == 0, log
         assert not client.keys("asynq:veredus:*")
     assert "leads 1 entries" in log
+
+
+@VALKEY_ONLY
+def test_its_log_is_json_if_wanted_and_as_quiet_as_wanted(server: RealServer, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(GOOD)
+    said = []
+    for more in (["--log-format", "json"], ["--log-level", "warning"]):
+        command = veredus("scheduler", "shop:app", "--redis", server.url, *more)
+        with running(command, cwd=tmp_path, stderr=subprocess.PIPE) as process, server.client() as client:
+            until_sync(lambda: client.keys("asynq:veredus:scheduler_leader:*"), what="the leader")
+            process.terminate()
+            said.append(process.communicate(timeout=PATIENCE)[1])
+    assert any("leads 1 entries" in json.loads(line)["message"] for line in said[0].splitlines())
+    assert said[1] == ""
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ gateway_group.add_command(bench)
 @redis_option
 @json_option
 @click.option("--user", help="Only sessions of this user.")
-@click.option("--limit", type=int, default=1000, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many.")
 @click.option("--token", envvar="VEREDUS_HTTP_TOKEN", default="", help="Bearer token of the nodes' HTTP.")
 def sessions(redis_url: str | None, as_json: bool, user: str | None, limit: int, token: str) -> None:
     """List sessions with the statistics of their queues, as their nodes have them.
@@ -211,7 +211,10 @@ async def _sessions(redis_url: str | None, user: str | None, limit: int, token: 
     """What Redis knows of every session, and what the node of an attached one adds."""
     store = Store((App(redis_url) if redis_url else App()).open_redis("veredus-cli"))
     try:
-        known = await store.sessions.sessions_of(user) if user else await store.sessions.listing(limit=limit)
+        if user:
+            known = (await store.sessions.sessions_of(user))[:limit]
+        else:
+            known = await store.sessions.listing(limit=limit)
         live: dict[str, dict[str, Any]] = {}
         for node, one in (await store.nodes.nodes()).items():
             address = one.info.get("http")
