@@ -154,7 +154,7 @@ def test_what_changes_is_seen_without_reloading(watched: Watched, dash: Shop) ->
     watched.go("#/queues/reports?state=active")
     page.locator("tbody a.id").click()
     bar = page.get_by_role("main").get_by_role("progressbar")
-    _says(page, "of 3000")
+    _says(page, "of 20000")
     before = page.locator("main strong").first.inner_text()
     page.wait_for_function("before => document.querySelector('main strong').innerText !== before", arg=before)
     assert bar.get_attribute("aria-valuenow") is not None
