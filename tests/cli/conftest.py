@@ -16,7 +16,7 @@ from tests.support.processes import end
 from tests.support.servers import RealServer
 
 SHOP = """\
-import asyncio, os, time
+import asyncio, os, threading, time
 from pathlib import Path
 from veredus import App
 
@@ -46,7 +46,7 @@ async def hang(busy: bool) -> None:
     note("hanging")
     while busy:
         pass
-    time.sleep(3600)
+    threading.Event().wait()
 
 
 @app.task(name="wait")
@@ -64,7 +64,6 @@ async def fat(n: int) -> None:
     HOARD.append(bytearray(40_000_000))
     HOARD[-1][::4096] = b"x" * len(HOARD[-1][::4096])
     note(f"fat {n} {os.getpid()}")
-    await asyncio.sleep(0.3)
 
 
 @app.task(name="cpu", run_in="process")

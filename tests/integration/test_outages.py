@@ -140,7 +140,7 @@ async def test_a_server_that_does_not_answer_is_a_clear_error_in_bounded_time(
     new_server: Callable[..., RealServer],
 ) -> None:
     server = new_server()
-    app = App(server.url, patience=0.5, timeout=0.5)
+    app = App(server.url, patience=1, timeout=1)
     await app.enqueue("t")
     server.freeze()
     try:

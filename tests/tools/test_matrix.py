@@ -104,12 +104,12 @@ def test_tests_that_cannot_even_be_collected_are_a_failure(project: Path, capsys
 
 def test_stopped_it_leaves_no_process_behind(project: Path) -> None:
     (project / "tests" / "test_all.py").write_text(
-        "import os, subprocess, sys, time\n"
+        "import os, signal, subprocess, sys\n"
         "def test_long():\n"
-        "    below = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'])\n"
+        "    below = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
         "    open('started.new', 'w').write(f'{os.getpid()} {below.pid}')\n"
         "    os.rename('started.new', 'started')\n"
-        "    time.sleep(300)\n"
+        "    signal.pause()\n"
     )
     code = (
         f"import pathlib, tools.matrix.__main__ as matrix; matrix.main(['--jobs', '0'], pathlib.Path({str(project)!r}))"

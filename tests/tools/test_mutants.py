@@ -308,8 +308,8 @@ def test_ctrl_c_ends_the_tests_and_removes_the_copies(project: Project, number: 
     hanging = project.root.parent / "hanging"
     project.write(
         "tests/test_hang.py",
-        "import os, pathlib, time\nfrom shop.price import TAX\n\ndef test_hang():\n    if TAX == 3:\n"
-        f"        pathlib.Path({str(hanging)!r}).write_text(str(os.getpid()))\n        time.sleep(600)\n",
+        "import os, pathlib, signal\nfrom shop.price import TAX\n\ndef test_hang():\n    if TAX == 3:\n"
+        f"        pathlib.Path({str(hanging)!r}).write_text(str(os.getpid()))\n        signal.pause()\n",
     )
     project.mutants({"old": "TAX = 2", "new": "TAX = 3", "tests": ["tests/test_hang.py"]})
     code = "import sys, pathlib; from tools.mutants.__main__ import run_as_program as run"
