@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.outbox.support import Log
+from tests.support.proxy import proxy_before
 from tests.support.sentinels import is_replicating
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import pause, until_sync
@@ -20,6 +21,7 @@ from veredus.client.ordering import MessageOrderingManager, OrderedMessageSender
 from veredus.errors import ConnectionLost, NotConfirmed
 from veredus.model.delivery import NotifyItem, PushResult, Spread, Status, SyncHint
 from veredus.model.frames import Kind, Message
+from veredus.store.outbox import APPEND
 from veredus.store.store import Store, connect
 from veredus.wire.frames import decode_tail, encode_tail
 
@@ -38,7 +40,7 @@ async def messages(log: Log, sid: str) -> list[Message]:
 async def test_every_field_of_a_push_reaches_the_log(app: App, log: Log) -> None:
     sid = (await log.create()).sid
     result = await app.push(
-        {"n": 1}, session=sid, type="news", title="T", content="C", metadata={"a": "b"}, ttl=5, dedupe_key="k"
+        {"n": 1}, session=sid, type="news", title="T", content="C", metadata={"a": "b"}, ttl=1.5, dedupe_key="k"
     )
     assert result == PushResult(Status.QUEUED, 1, sid)
     assert (await app.push({"n": 1}, session=sid, dedupe_key="k")).status == "duplicate"
@@ -47,7 +49,7 @@ async def test_every_field_of_a_push_reaches_the_log(app: App, log: Log) -> None
     assert (message.metadata, message.body, message.encoding) == ({"a": "b"}, b'{"n":1}', "json")
     assert abs(message.create_time - log.now) < 60_000
     (entry,) = await log.entries(sid)
-    assert 0 < entry.expiry - entry.ts // 1000 <= 5001
+    assert 1499 <= entry.expiry - entry.ts // 1000 <= 1501
     await app.push(b"\x00\xff", session=sid)
     await app.push(session=sid, type="bare")
     assert [(m.body, m.encoding) for m in (await messages(log, sid))[1:]] == [(b"\x00\xff", "raw"), (b"", "json")]
@@ -200,6 +202,21 @@ async def test_a_lost_connection_is_repeated_only_with_a_key(new_server: Callabl
     await asyncio.to_thread(server.start)
     assert (await keyed).ok
     await app.close()
+
+
+@VALKEY_ONLY
+async def test_a_push_whose_reply_was_lost_is_in_the_log_once(server: RealServer, log: Log) -> None:
+    sid = (await log.create()).sid
+    async with proxy_before(server.socket) as proxy, App(proxy.url) as app:
+        await app.push("known", session=sid)  # now the server knows the script
+        proxy.marker = APPEND.sha.encode()
+        proxy.lose_reply = 1
+        with pytest.raises(ConnectionLost):
+            await app.push("without a key", session=sid)
+        proxy.lose_reply = 1
+        assert (await app.push("with a key", session=sid, dedupe_key="k")).status == "duplicate"
+    bodies = [message.body for message in await messages(log, sid)]
+    assert bodies == [b'"known"', b'"without a key"', b'"with a key"']
 
 
 async def test_durability(new_server: Callable[..., RealServer]) -> None:
