@@ -483,7 +483,7 @@ async def test_a_group_is_asked_for_again_until_it_is_answered(
         joining = peer.join("room")
         await until(lambda: any(isinstance(frame, Join) for frame in gateway.frames))
         monkeypatch.undo()
-        await asyncio.wait_for(joining, 30)
+        await asyncio.wait_for(joining, PATIENCE)
 
 
 async def test_only_the_answer_to_the_last_wish_about_a_group_counts(
@@ -512,7 +512,7 @@ async def test_the_end_fails_requests_without_an_answer(gateway: ScriptedGateway
         await until(lambda: gateway.requests)
         gateway.session.wire.refuse(4504)  # type: ignore[union-attr]
         with pytest.raises(RequestLost, match="4504"):
-            await asyncio.wait_for(pending, 30)
+            await asyncio.wait_for(pending, PATIENCE)
 
 
 async def test_the_end_fails_whoever_waits_to_join_a_group(
@@ -523,7 +523,7 @@ async def test_the_end_fails_whoever_waits_to_join_a_group(
         joining = peer.join("room")
         await peer.close()
         with pytest.raises(RequestLost):
-            await asyncio.wait_for(joining, 30)
+            await asyncio.wait_for(joining, PATIENCE)
 
 
 async def test_a_session_goes_on_in_another_process(gateway: ScriptedGateway) -> None:
