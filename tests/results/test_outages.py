@@ -9,14 +9,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis.asyncio
 
 from tests.integration.support import FAST, Look
-from tests.support.servers import RealServer
+from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Handle, ResultGone
+from veredus.client import waiting
+from veredus.model.ending import write_progress
+from veredus.model.settlement import Complete, Done
+from veredus.store.results import Sight
+from veredus.store.work import Work
 
 SHOP = """
 import asyncio, os, sys
@@ -112,3 +118,90 @@ async def test_a_server_that_forgot_everything_makes_the_result_gone(new_server:
     finally:
         await look.client.aclose()
         await app.close()
+
+
+async def _taken(app: App, handle: Handle[Any]) -> tuple[Work, str]:
+    """A worker that has the task, and the owner that it is."""
+    work = Work(app._client().store.redis, "w", lease_ms=60_000)
+    batch = await work.dequeue("default", 1)
+    assert [task_id for task_id, _ in batch.rows] == [handle.id]
+    return work, batch.owner
+
+
+@VALKEY_ONLY
+async def test_an_end_that_was_told_while_nobody_listened_is_seen_when_listening_again(
+    app: App, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "LOOK", 3600.0)
+    handle = await app.enqueue("t")
+    work, owner = await _taken(app, handle)
+    waiter = asyncio.create_task(handle.result(PATIENCE))
+    await until(lambda: look.client.hexists(look.task(handle.id), "waited"))
+    subscription = app._client().listener._subscription
+    open_now, gate = subscription.open, asyncio.Event()
+
+    async def open_later(on_close: Callable[[], None]) -> None:
+        await gate.wait()
+        await open_now(on_close)
+
+    subscription.open = open_later  # type: ignore[method-assign]
+    await look.client.client_kill_filter(_type="pubsub")
+    await until(lambda: not app._client().listener._open.is_set())
+    message = (await look.fields(handle.id))["msg"]
+    assert await work.settle("default", [Complete(handle.id, owner, "", message, 60, b"7")]) == []
+    gate.set()
+    assert await waiter == 7
+
+
+@VALKEY_ONLY
+async def test_a_task_that_is_gone_may_still_be_announced_as_done(app: App, look: Look) -> None:
+    """The look and the message travel on two connections: the look may come first."""
+    handle = await app.enqueue("t")
+    waiter = asyncio.create_task(handle.result(PATIENCE))
+    await until(lambda: look.client.hexists(look.task(handle.id), "waited"))
+    listener, key = app._client().listener, look.task(handle.id)
+    listener._deliver(key, Sight("gone"))
+    await asyncio.sleep(0.01)
+    listener._deliver(key, Sight("done"))
+    assert await waiter is None
+
+
+@VALKEY_ONLY
+async def test_a_step_that_is_seen_again_is_not_told_again(app: App, look: Look) -> None:
+    handle = await app.enqueue("t")
+    work, owner = await _taken(app, handle)
+    steps: list[float] = []
+
+    async def follow() -> None:
+        async for step in handle.progress():
+            steps.append(step.share)
+
+    following = asyncio.create_task(follow())
+    await until(lambda: look.client.hexists(look.task(handle.id), "waited"))
+    listener, results = app._client().listener, app._client().store.results
+    for share in (0.2, 0.7):
+        data = write_progress(share, "", 1.0 + share)
+        assert await results.progress("default", handle.id, owner, data)
+        await until(lambda share=share: share in steps)
+        await listener._look_at_all()
+    assert await work.settle("default", [Done(handle.id, owner, "")]) == []
+    await asyncio.wait_for(following, PATIENCE)
+    assert steps == [0.2, 0.7]
+
+
+@VALKEY_ONLY
+async def test_who_waits_for_nothing_any_more_stops_listening(
+    app: App, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "LOOK", 0.05)
+    handle = await app.enqueue("t")
+    with pytest.raises(TimeoutError):
+        await handle.result(0.2)
+    keeper = app._client().listener._keeper
+    assert keeper is not None
+    await until(keeper.done)
+
+    async def is_silent() -> bool:
+        return not await look.client.pubsub_channels("*")
+
+    await until(is_silent)
