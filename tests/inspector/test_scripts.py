@@ -11,6 +11,7 @@ from tests.order.support import Bound, bound
 from tests.support.keyspace import PARKED
 from tests.support.queue import LEASE_END, NOW
 from veredus.store.checkups import ASIDE, MEND, QUARANTINE, REGROUP
+from veredus.store.moves import PARK, SURRENDER
 from veredus.store.places import CONTAINERS
 from veredus.store.queues import CLEAR
 from veredus.store.store import Store
@@ -199,3 +200,28 @@ async def test_a_page_is_counted_from_the_tail_goes_on_behind_an_anchor_and_ends
     assert await page(q, "pending", most=1) == [0, ("a", 0)]
     await q.fill("scheduled", "x", "y", "z")
     assert [row[0] for row in (await page(q, "scheduled", "gone", "x"))[1:]] == ["y", "z"]
+
+
+async def test_a_key_that_is_no_lock_of_this_queue_is_not_deleted_as_one(q: Bench) -> None:
+    await q.pend("a")
+    await q.client.set("precious", "a")
+    await q.client.hset(q.task("a"), "unique_key", "precious")
+    await q.inspector.delete("q", "a")
+    assert await q.client.get("precious") == b"a"
+
+
+async def test_a_copy_is_not_taken_in_when_another_task_holds_its_lock(q: Bench) -> None:
+    await q.client.set(q.lock(), "another")
+    before = await q.everything()
+    assert await run(q, PARK, "a", "source", q.lock(), 1, "msg", q.message("a")) == -2
+    assert await q.everything() == before
+    await q.client.delete(q.lock())
+    assert await run(q, PARK, "a", "source", q.lock(), 1, "msg", q.message("a")) == 1
+
+
+async def test_a_task_that_has_another_state_by_now_is_not_given_up_for_its_copy(q: Bench) -> None:
+    await q.pend("a")
+    before = await q.everything()
+    assert await run(q, SURRENDER, "a", "", q.message("a"), "scheduled") == -5
+    assert await q.everything() == before
+    assert await run(q, SURRENDER, "a", "", q.message("a"), "pending") == 1

@@ -291,3 +291,10 @@ async def test_cancelled_while_it_waited_it_waits_for_nothing_any_more(q: Bound)
     fields = await q.fields("b")
     assert fields["state"] == "archived"
     assert "limited_by" not in fields
+
+
+async def test_the_starts_of_a_scope_that_is_used_no_more_go_by_themselves(q: Bound) -> None:
+    await q.limits.declare("q", {"task:t": "0 5 1000"})
+    await fill(q, "t", "a")
+    await take(q)
+    assert 60_000 < await q.client.pttl(q.key("starts:task:t")) <= 61_000

@@ -99,6 +99,7 @@ async def test_who_waits_for_a_limit_is_in_his_place(three: Bound) -> None:
     assert await kinds(three) == {"lane_stopped", "parked_nowhere"}
     await three.client.zadd(three.key("waiting:task:t"), {"a": 1, "y": 2})
     assert not {"lane_stopped", "parked_nowhere"} & await kinds(three)
+    assert await three.lanes.check("q", "y", "", apply=False) == []
     await three.client.delete(three.key("waiting:task:t"))
     await mended(three)
     assert (await three.states())["y"] == "pending"

@@ -209,3 +209,12 @@ async def test_heartbeat_and_recovery_see_the_mark(q: Queue) -> None:
     args = [q.prefix, 10, "r:1", 5000, 0, late - 10, 4000, "", late]
     reply = await q.redis.run(RECOVER, q.keys("lease active"), args)
     assert reply[5] == [b"b", b"delete"]
+
+
+async def test_whoever_passes_on_what_followers_shall_hear_is_woken(q: Queue) -> None:
+    await q.activate("a")
+    await q.client.hset(q.task("a"), "waited", ">u:bob")
+    async with q.wakeups() as heard:
+        await q.done("a")
+    assert heard == ["told"]
+    assert 86_000 < await q.client.ttl(q.key("told")) <= 86_400
