@@ -14,6 +14,9 @@ from tests.support.keyspace import check_invariant
 from tests.support.servers import RealServer
 from tests.support.waiting import pause, until
 from veredus import App, Entry, current
+from veredus.scheduler.lines import Line
+from veredus.scheduler.scheduler import LEASE
+from veredus.store.schedules import Position
 from veredus.wire import keys
 from veredus.wire.schedules import decode_entry, decode_event
 
@@ -258,3 +261,37 @@ async def test_an_idle_scheduler_asks_for_little(app: App, redis_client: Any) ->
         await pause(3.0, proves="nobody asks again and again")
         after = (await redis_client.info("commandstats"))["cmdstat_evalsha"]["calls"]
     assert after - before <= 2 + (time.monotonic() - began)
+
+
+async def test_a_clock_that_is_ahead_fires_nothing_early_and_is_put_right(app: App, redis_client: Any) -> None:
+    entry = app.schedule("@every 1h", app.call("t"))
+    scheduler = app.scheduler_on(app._client())
+    await scheduler.step()
+    scheduler._clock.offset += 7200
+    await scheduler.step()
+    assert await ticks(redis_client, entry) == []
+    assert abs(scheduler._clock.offset) < 600
+    await scheduler.leave()
+
+
+def test_a_tick_that_another_leader_fired_is_not_shown_as_ours(app: App) -> None:
+    line = Line(Entry("@every 1m", app.call("t")))
+    line.begin(Position(600, 540), 610, 6)
+    line.move(660, fired=False)
+    assert (line.fired, line.next_tick) == (540, 720)
+    line.move(720, fired=True)
+    assert (line.fired, line.next_tick) == (720, 780)
+
+
+async def test_a_leader_renews_its_lease_well_before_it_ends(app: App) -> None:
+    app.schedule("@every 1h", app.call("t"))
+    scheduler = app.scheduler_on(app._client())
+    assert await scheduler.step() <= LEASE / 2
+    await scheduler.leave()
+
+
+def test_so_many_ticks_of_one_schedule_are_fired_at_once_and_the_rest_later(app: App) -> None:
+    line = Line(Entry("@every 1m", app.call("t")))
+    line.begin(Position(600, 600), 600 + 10 * 60, 6)
+    assert line.due(1200, 3) == [660, 720, 780]
+    assert line.due(1200, 100) == list(range(660, 1201, 60))

@@ -140,3 +140,22 @@ def test_dependencies_are_no_arguments() -> None:
     def handler(n: int, db: object = Depends(object)) -> None: ...
 
     assert App().task(handler).call(1).payload == b'{"n":1}'
+
+
+async def test_a_result_is_read_as_the_handler_with_the_longest_fitting_pattern_says() -> None:
+    app = App()
+
+    @app.handler("a:*")
+    async def wide() -> int:
+        return 1
+
+    @app.handler("a:b:*")
+    async def narrow() -> int:
+        return 1
+
+    @app.task(name="a:b:c")
+    async def exact() -> int:
+        return 1
+
+    found = [app._function_of(name) for name in ("a:x", "a:b:x", "a:b:c", "z")]
+    assert found == [wide.function, narrow.function, exact.function, None]
