@@ -16,6 +16,7 @@ from tests.support.waiting import PATIENCE, until
 from veredus import App, ConfigError, SkipRetry, Task, current
 from veredus.client.following import Herald
 from veredus.client.notifier import Notifier
+from veredus.model.delivery import MAX_BODY
 from veredus.wire import keys
 from veredus.wire.frames import decode_tail
 from veredus.worker.complaints import Complaints
@@ -59,6 +60,20 @@ async def test_progress_and_result_arrive_in_order_though_the_caller_is_gone(app
     ended = {"task": handle.id, "queue": "default", "state": "completed", "result": {"pages": 7}}
     assert last == ("task.ended", ended)
     assert await log.client.exists(keys.told("default")) == 0
+
+
+async def test_an_end_too_large_for_a_message_is_told_without_its_result(app: App, log: Log) -> None:
+    sid = (await log.create()).sid
+
+    @app.task(name="big", retention=60)
+    async def big() -> str:
+        return "x" * MAX_BODY
+
+    handle = await app.enqueue("big")
+    await app.follow(handle, session=sid)
+    async with app.worker(**FAST):
+        await until(lambda: _ended(log, sid))
+    assert await told(log, sid) == [("task.ended", {"task": handle.id, "queue": "default", "state": "completed"})]
 
 
 async def test_synchronous_code_follows_too(app: App, log: Log, url: str) -> None:

@@ -85,6 +85,17 @@ async def test_a_deaf_connection_is_red_and_replaced(log: Log) -> None:
         await until(lambda: len(heard.rows) == 1)
 
 
+async def test_it_is_red_from_the_first_probe_that_stays_unheard(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veredus.store.hints.MISSES", 10**6)  # it is not replaced meanwhile
+    async with listening(log.store, probe_every=0.05) as (hints, heard):
+        receive = hints._connections[0].on_message
+        hints._connections[0].on_message = lambda channel, data: None
+        await until(lambda: not hints.healthy, what="red")
+        hints._connections[0].on_message = receive
+        await until(lambda: hints.healthy, what="green")
+        assert heard.doubts == 0
+
+
 async def test_a_server_that_is_away_is_tried_until_it_is_back(new_server: Callable[..., RealServer]) -> None:
     server = new_server()
     store = Store(connect(server.url))

@@ -123,6 +123,8 @@ async def test_a_large_group_in_one_partition_goes_in_bounded_chunks(log: Log) -
 
 
 async def test_groups_are_limited_and_forgotten_with_their_last_member(log: Log) -> None:
+    with pytest.raises(ConfigError, match="at most 128 groups"):
+        await log.create(groups=[f"g{i}" for i in range(129)])
     created = await log.create(groups=[f"g{i}" for i in range(128)])
     with pytest.raises(ConfigError, match="128"):
         await log.store.sessions.join(created.sid, "one more")

@@ -40,6 +40,14 @@ def test_a_lost_tail_is_always_found(before: int, lost: int, new: int, seen: int
         assert (verdict, gap) == (Verdict.RESUMED, None)
 
 
+def test_what_the_policy_dropped_is_a_gap_and_what_else_is_missing_a_reset() -> None:
+    behind = Cursor("e", 2, 1002)
+    dropped = LogState("e", top=9, floor=5, floor_ts=1005, policy_floor=5)
+    assert judge_cursor(dropped, behind, None) == (Verdict.RESUMED, Reason.NONE, (3, 5))
+    lost = LogState("e", top=9, floor=5, floor_ts=1005, policy_floor=4)
+    assert judge_cursor(lost, behind, None) == (Verdict.RESET, Reason.TRUNCATED, None)
+
+
 def test_the_quota_counts_both() -> None:
     state = LogState("e", 10, 8, 0, bytes=900)
     assert has_room(state, Quota(entries=3, bytes=1024), 124)

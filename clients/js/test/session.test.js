@@ -43,12 +43,14 @@ const once = (session, name) => new Promise((resolve) => {
 
 test('a request is answered, a failure is an error with its code', async (t) => {
   const { session } = await open(t, {}, (g) => {
-    g.actions.fail = () => {
-      throw Object.assign(new Error('no paper'), { code: 503 });
+    g.actions.fail = (code) => {
+      throw Object.assign(new Error('no paper'), { code });
     };
   });
   assert.deepEqual(await session.request('echo', { a: [1, 'ü', null] }), { a: [1, 'ü', null] });
-  await assert.rejects(session.request('fail'), (e) => e instanceof RequestFailed && e.code === 503 && e.retryable);
+  for (const [code, retryable] of [[503, true], [408, true], [500, false]]) {
+    await assert.rejects(session.request('fail', code), (e) => e instanceof RequestFailed && e.code === code && e.retryable === retryable);
+  }
   await assert.rejects(session.request('echo', 'ü'.repeat(40_000)), (e) => e instanceof RequestRejected && e.code === 413);
   await assert.rejects(session.request('nope'), (e) => e instanceof RequestRejected && e.code === 404 && !e.retryable);
 });
@@ -247,6 +249,7 @@ test('messages dropped by policy are a gap, in their place', async (t) => {
   gateway.session.wire.send({ t: 'gap', from: 2, to: 5, reason: 'drop_oldest', ts: 5000 });
   gateway.session.top = 5;
   gateway.push({ body: 6 });
+  gateway.session.wire.send({ t: 'gap', from: 2, to: 5, reason: 'drop_oldest', ts: 5000 }); // a copy
   gateway.push({ kind: 'tombstone' });
   const items = await take(session, 4);
   assert.deepEqual(items[1], { kind: 'gap', from: 2, to: 5, reason: 'drop_oldest', seq: 5, ts: 5000 });
@@ -295,6 +298,9 @@ test('retry_after is waited', async (t) => {
   const began = Date.now();
   const session = await connect(gateway.url, QUICK);
   assert.ok(Date.now() - began >= 145);
+  const waiting = once(session, 'state'); // it was for that one time
+  session.cut();
+  assert.ok((await waiting).delay < 0.1);
   session.close();
 });
 
