@@ -295,3 +295,12 @@ def test_so_many_ticks_of_one_schedule_are_fired_at_once_and_the_rest_later(app:
     line.begin(Position(600, 600), 600 + 10 * 60, 6)
     assert line.due(1200, 3) == [660, 720, 780]
     assert line.due(1200, 100) == list(range(660, 1201, 60))
+
+
+async def test_missed_ticks_are_fired_together_in_one_step(app: App, redis_client: Any) -> None:
+    entry = app.schedule("@every 1m", app.call("t"))
+    at = await stand(redis_client, entry, 330)
+    scheduler = app.scheduler_on(app._client())
+    await scheduler.step()
+    assert await ticks(redis_client, entry) == [at + 60 * n for n in range(1, 6)]
+    await scheduler.leave()
