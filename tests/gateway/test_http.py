@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.gateway.support import JsonClient, gateway
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import PATIENCE, forever, until
 from veredus import App
 from veredus.gateway.server import Gateway
 
@@ -26,6 +26,10 @@ async def gw(app: App) -> AsyncIterator[Gateway]:
     @app.action("answer", where="gateway")
     async def answer() -> str:
         return "response"
+
+    @app.action("wait", where="gateway")
+    async def wait() -> None:
+        await forever()
 
     async with gateway(app, http="127.0.0.1:0", http_token=TOKEN) as gw:
         yield gw
