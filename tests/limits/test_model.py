@@ -30,7 +30,30 @@ def test_rates(text: str, expected: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "100", "0/s", "-1/s", "x/s", "1/", "1/0s", "1/40d", "1/s/s", 5, None, "2000000/s"]
+    ("count", "period_ms", "text"),
+    [
+        (100, 1000, "100/s"),
+        (5, 10_000, "5/10s"),
+        (2, 90_000, "2/90s"),
+        (3, 120_000, "3/2m"),
+        (20, 3_600_000, "20/h"),
+        (1, 86_400_000, "1/d"),
+        (1, 31 * 86_400_000, "1/31d"),
+        (3, 250, "3/250ms"),
+        (1, 1, "1/1ms"),
+    ],
+)
+def test_people_read_a_rate_in_its_largest_unit(count: int, period_ms: int, text: str) -> None:
+    assert rate_text(count, period_ms) == text
+    assert parse_rate(text) == (count, period_ms)
+
+
+def test_no_rate_is_no_text() -> None:
+    assert rate_text(0, 0) == ""
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "100", "0/s", "-1/s", "x/s", "1/", "1/0s", "1/32d", "1/40d", "1/s/s", 5, None, "2000000/s"]
 )
 def test_what_is_no_rate_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="rate"):

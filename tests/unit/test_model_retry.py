@@ -46,6 +46,13 @@ def test_asynqs_own_formula(retried: int) -> None:
     assert low <= asynq_default(retried, ERROR, None) <= high
 
 
+def test_asynqs_own_formula_goes_to_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.randrange", lambda stop: stop - 1)
+    assert [asynq_default(retried, ERROR, None) for retried in (0, 1, 3)] == [44, 74, 212]
+    monkeypatch.setattr("random.randrange", lambda stop: 0)
+    assert [asynq_default(retried, ERROR, None) for retried in (0, 1, 3)] == [15, 16, 96]
+
+
 @given(st.integers(0, 5000), st.floats(0, 100), st.floats(1, 10), st.floats(0, 1e6), st.floats(0, 1))
 def test_exponential_stays_within_its_cap_and_jitter(
     retried: int, base: float, factor: float, cap: float, jitter: float
