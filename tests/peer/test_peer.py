@@ -11,7 +11,7 @@ import pytest
 
 from tests.peer.conftest import QUICK
 from tests.peer.scripted import ScriptedGateway
-from tests.support.waiting import PATIENCE, pause, until
+from tests.support.waiting import PATIENCE, forever, pause, until
 from veredus.errors import ConfigError
 from veredus.model.delivery import SyncHint
 from veredus.model.frames import Cancel, Gap, GoAway, Join, Kind, Ping, Volatile
@@ -459,6 +459,7 @@ async def test_cancelled_and_timed_out_requests(gateway: ScriptedGateway) -> Non
 
 
 async def test_the_gateways_word_about_a_request_can_be_awaited_alone(gateway: ScriptedGateway) -> None:
+    gateway.actions["hang"] = lambda body: forever()
     async with connect(gateway.url, **QUICK) as peer:
         accepted = peer.submit("echo", 1)
         await accepted.accepted()
@@ -466,7 +467,7 @@ async def test_the_gateways_word_about_a_request_can_be_awaited_alone(gateway: S
         refused = peer.submit("nope")
         with pytest.raises(RequestRejected, match="no action nope"):
             await refused.accepted()
-        assert await peer.request("echo", 2, no_reply=True) is None
+        assert await peer.request("hang", no_reply=True) is None
         assert gateway.requests[-1].no_reply
         assert peer.stats()["open_requests"] == 0
 
