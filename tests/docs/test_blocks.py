@@ -139,7 +139,8 @@ def test_command_line(place: str, line: str) -> None:
     command: click.Command = cli
     context = cli.make_context("veredus", list(words), resilient_parsing=False)
     while isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
+        kept = context._protected_args if hasattr(context, "_protected_args") else context.protected_args  # click 8.1
+        rest = [*kept, *context.args]
         name_, found, rest = command.resolve_command(context, rest)
         assert found is not None, f"{place}: {line}"
         command = found
