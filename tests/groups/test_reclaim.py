@@ -8,6 +8,7 @@ from tests.groups.support import SECOND, GroupQueue, member
 from tests.support.keyspace import Key, breaches
 from tests.support.queue import NOW, differences
 from veredus.errors import CommandRefused
+from veredus.store import groups
 
 OVER = (SECOND + 121) * 1000
 """When the time of a set made at NOW is over."""
@@ -40,6 +41,18 @@ async def test_a_named_set_goes_back_at_once_and_no_other(q: GroupQueue) -> None
     assert await q.client.smembers(q.key("groups")) == {b"g"}
     assert await q.scores("aggregation_sets") == {q.set_key("h"): SECOND + 121}
     assert await q.reclaim(set_key=q.set_key("g")) == (0, 0, [])
+
+
+async def test_a_set_goes_back_whole_however_many_portions_that_takes(
+    q: GroupQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "RECLAIM_LIMIT", 2)
+    await q.add(*[("g", f"a{i}") for i in range(5)])
+    before = await q.everything()
+    await q.stage("g")
+    set_id = q.set_key("g").rpartition(":")[2]
+    assert await groups.Groups(q.redis).give_back(q.name, "g", set_id) == 5
+    assert await q.everything() == before
 
 
 async def test_in_portions(q: GroupQueue) -> None:

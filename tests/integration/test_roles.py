@@ -668,3 +668,8 @@ async def test_a_cancel_whose_manner_cannot_be_asked_for_ends_the_attempt_all_th
     Canceller(cancels, hands).told("a")
     await until(lambda: attempt.forced is End.CANCELLED)
     assert attempt.then == "", "whoever takes the task next ends it as asked"
+
+
+async def test_leases_that_are_short_are_looked_at_more_often(store: Store) -> None:
+    assert _recoverer(store, WorkerConfig(lease=12.0)).interval == 2.0
+    assert _recoverer(store, WorkerConfig(lease=3.0)).interval == 0.5

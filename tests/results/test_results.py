@@ -351,3 +351,32 @@ async def _commands(look: Look) -> int:
 async def _listeners(look: Look) -> set[bytes]:
     """Connections that listen for results; one of an earlier test may still linger."""
     return set(await look.client.pubsub_channels("asynq:ends:*"))
+
+
+@pytest.mark.parametrize("kind", ["typed", "large", "failed"])
+async def test_what_was_waited_for_from_the_beginning_is_whole_although_it_is_told_in_brief(
+    app: App, look: Look, kind: str
+) -> None:
+    """The message that tells an end has neither the type, nor a large result, nor an error."""
+
+    @app.task(name="typed")
+    async def typed() -> Sum:
+        return Sum(3, [1, 2])
+
+    @app.task(name="large")
+    async def large() -> str:
+        return "x" * 100_000
+
+    @app.task(name="failed")
+    async def failed() -> None:
+        raise SkipRetry("no paper")
+
+    handle = await app.enqueue(kind)
+    waiter = asyncio.create_task(app.handle(handle.id).result(PATIENCE))
+    await until(lambda: look.client.hexists(look.task(handle.id), "waited"))
+    async with app.worker(**FAST):
+        if kind == "failed":
+            with pytest.raises(TaskFailed, match="no paper"):
+                await waiter
+        else:
+            assert await waiter == (Sum(3, [1, 2]) if kind == "typed" else "x" * 100_000)

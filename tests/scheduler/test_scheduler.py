@@ -304,3 +304,17 @@ async def test_missed_ticks_are_fired_together_in_one_step(app: App, redis_clien
     await scheduler.step()
     assert await ticks(redis_client, entry) == [at + 60 * n for n in range(1, 6)]
     await scheduler.leave()
+
+
+async def test_a_leader_whose_lease_went_to_another_leads_no_more_and_is_not_shown(app: App, redis_client: Any) -> None:
+    app.schedule("@every 1h", app.call("t"))
+    scheduler = app.scheduler_on(app._client())
+    await scheduler.step()
+    led = [scheduler.leads]
+    assert await redis_client.exists(keys.scheduler_entries(*scheduler.identity))
+    await redis_client.set(keys.scheduler_leader(app.schedule_scope()), "another", px=60_000)
+    scheduler._renew_at = 0.0
+    await scheduler.step()
+    assert [*led, scheduler.leads] == [True, False]
+    assert not await redis_client.exists(keys.scheduler_entries(*scheduler.identity))
+    await scheduler.leave()

@@ -140,6 +140,18 @@ async def test_a_real_conflict_is_reported_although_the_server_was_not_ready_at_
 
 
 @VALKEY_ONLY
+async def test_a_new_id_that_is_there_after_a_lost_reply_is_ours_although_its_message_has_changed_meanwhile(
+    server: RealServer, store: Store, redis_client: Any
+) -> None:
+    """A worker that took and retried it has written into it; nobody else can have made this very id."""
+    for task_id in ("made", "given"):
+        await store.intake.add("q", Entry(task_id, b"message"))
+        await redis_client.hset(keys.task("q", task_id), "msg", "retried")
+    assert await store.intake._insist("q", Entry("made", b"message", own_id=True), unsure=True) == CREATED
+    assert await store.intake._insist("q", Entry("given", b"message"), unsure=True) == ID_EXISTS
+
+
+@VALKEY_ONLY
 async def test_patience_ends(server: RealServer) -> None:
     store = Store(connect("unix:///nowhere/x.sock"), patience=0.3)
     begin = time.monotonic()
