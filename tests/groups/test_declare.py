@@ -75,6 +75,9 @@ def test_settings() -> None:
     app.aggregate("b")(nothing)
     one = app.aggregations[1]
     assert (one.grace, one.max_delay, one.max_size, one.queue) == (60.0, None, None, None)
+    app.aggregate("c", grace=1, max_delay=1, max_size=1)(nothing)
+    app.aggregate("d", max_size=100_000)(nothing)
+    assert [(one.grace, one.max_size) for one in app.aggregations[2:]] == [(1.0, 1), (60.0, 100_000)]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,32 @@ def test_a_wrong_value_names_the_field_and_what_is_allowed(name: str, value: Any
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("queue", "mail}", "mail}"),
+        ("max_retry", 0, 0),
+        ("max_retry", 2**31 - 1, 2**31 - 1),
+        ("delay", 0, 0.0),
+        ("delay", timedelta(milliseconds=1), 0.001),
+        ("retention", 3_000_000_000, 3e9),
+        ("timeout", None, None),
+        ("unique_for", 1, 1.0),
+        ("unique_for", None, None),
+        ("expires", AWARE, AWARE),
+    ],
+)
+def test_what_is_just_allowed_is_kept(name: str, value: Any, kept: Any) -> None:
+    assert getattr(Options().merged({name: value}), name) == kept
+
+
+def test_a_group_runs_as_one_task_so_its_members_have_no_order() -> None:
+    ordered = Options().merged({"order_key": "k"})
+    with pytest.raises(ConfigError, match="either order_key or group"):
+        ordered.merged({"group": "g"})
+    assert ordered.merged({"group": "g", "order_key": None}).group == "g"
+
+
+@pytest.mark.parametrize(
     ("typo", "meant"),
     [
         ("dealy", "delay"),

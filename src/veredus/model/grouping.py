@@ -104,9 +104,6 @@ class Agenda:
             self._at[key] = at
             heapq.heappush(self._heap, (at, key))
 
-    def discard(self, key: GroupKey) -> None:
-        self._at.pop(key, None)
-
     def keep(self, queue: str, groups: set[str]) -> None:
         """Forget the groups of a queue that are no longer there."""
         for key in [key for key in self._at if key[0] == queue and key[1] not in groups]:
