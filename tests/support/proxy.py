@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,8 +38,7 @@ class Proxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        os.unlink(self.socket)
-        os.rmdir(self._folder)
+        shutil.rmtree(self._folder)  # from Python 3.13 on, the server has removed its socket itself
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
