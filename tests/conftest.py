@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import servers
 from tests.support.clusters import Nodes
+from tests.support.leaks import SharedServers, nothing_left_behind
 from tests.support.sentinels import Sentinels
 from tests.support.servers import RealServer
 from veredus.store.store import Store, connect
@@ -30,34 +31,37 @@ def pytest_report_header() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def running() -> Iterator[Callable[[str], RealServer]]:
-    """One server per product and test process, started when first asked for."""
-    started: dict[str, RealServer] = {}
+def shared_servers() -> Iterator[SharedServers]:
+    """One server per product and test process."""
+    shared = SharedServers()
+    yield shared
+    shared.close()
 
-    def get(product: str) -> RealServer:
-        try:
-            if product not in started:
-                started[product] = RealServer(product)
-        except servers.NoBinary as exc:
-            pytest.skip(str(exc))
-        started[product].flush()
-        return started[product]
 
-    yield get
-    for one in started.values():
-        one.close()
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(request: pytest.FixtureRequest, shared_servers: SharedServers) -> Iterator[None]:
+    """Comes before every other fixture of a test and ends after them."""
+    with nothing_left_behind(request.node.nodeid, shared_servers):
+        yield
+
+
+def _shared(shared_servers: SharedServers, product: str) -> RealServer:
+    try:
+        return shared_servers.get(product)
+    except servers.NoBinary as exc:
+        pytest.skip(str(exc))
 
 
 @pytest.fixture(params=servers.PRODUCTS)
-def server(request: pytest.FixtureRequest, running: Callable[[str], RealServer]) -> RealServer:
+def server(request: pytest.FixtureRequest, shared_servers: SharedServers) -> RealServer:
     """An empty server, once per product under test: Valkey and Redis 6.2, or VEREDUS_TEST_SERVERS."""
-    return running(request.param)
+    return _shared(shared_servers, request.param)
 
 
 @pytest.fixture
-def valkey_server(running: Callable[[str], RealServer]) -> RealServer:
+def valkey_server(shared_servers: SharedServers) -> RealServer:
     """An empty Valkey."""
-    return running("valkey")
+    return _shared(shared_servers, "valkey")
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ class Shop(Place):
 
     def close(self) -> None:
         self._connection.__exit__(None, None, None)
-        shop.app._portal.run(shop.app.close())
+        shop.app.close_sync()
         super().close()
 
 

@@ -143,7 +143,7 @@ def send(shop: Shop) -> Iterator[Callable[..., Any]]:
 
     app = App(shop.server.url)
     yield app.enqueue_sync
-    app.blocking(app.close())
+    app.close_sync()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def _tasks(url: str, number: int, **options: Any) -> None:
         app.call("even" if n % 2 == 0 else "odd", {"n": n}, queue="mail", task_id=f"t{n}", **options)
         for n in range(number)
     )
-    app.blocking(app.close())
+    app.close_sync()
 
 
 # Enqueue.

@@ -98,7 +98,7 @@ def test_stats(veredus: Command) -> None:
 def test_a_search_has_pages(veredus: Command) -> None:
     app = App(veredus.url)
     app.enqueue_many_sync(app.call("n", n, queue="mail", task_id=f"t{n}") for n in range(10))
-    app.blocking(app.close())
+    app.close_sync()
     words = ("task", "list", "-q", "mail", "-s", "pending", "--type", "n", "--json", "--size", "4")
     pages = [[task["id"] for task in veredus(*words, "--page", str(page)).json] for page in (1, 2, 3, 4)]
     assert [len(page) for page in pages] == [4, 4, 2, 0]

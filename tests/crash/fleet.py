@@ -202,6 +202,7 @@ class Fleet:
     def close(self) -> None:
         for process in self.processes:
             process.destroy()
+        self._app.close_sync()
         with contextlib.suppress(redis.RedisError):
             self.redis.close()
 

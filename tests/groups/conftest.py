@@ -26,6 +26,7 @@ async def app(url: str) -> AsyncIterator[App]:
     app = App(url)
     yield app
     await app.close()
+    app.close_sync()
 
 
 @pytest.fixture

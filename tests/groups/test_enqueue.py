@@ -99,6 +99,7 @@ async def test_a_taken_id_is_a_conflict_and_leaves_no_lock(app: App, look: Look)
 async def test_from_synchronous_code(url: str, look: Look) -> None:
     app = App(url)
     handle = await asyncio.to_thread(app.enqueue_sync, "t", 1, group="g")
+    app.close_sync()
     assert handle.state == "aggregating"
     assert await group(look, "g") == {handle.id}
 

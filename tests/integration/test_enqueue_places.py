@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests.integration.support import FAST, Look
-from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.waiting import forever, until, until_sync
 from veredus import App, ConfigError, Handle
 
 pytestmark = VALKEY_ONLY
@@ -41,6 +42,54 @@ async def test_plain_threads(app: App, look: Look) -> None:
 async def test_synchronous_sending_inside_a_running_loop(app: App, look: Look) -> None:
     handle = app.enqueue_sync("t")
     assert await look.pending() == [handle.id]
+
+
+def test_close_sync_ends_the_thread_and_its_connections_and_the_next_call_opens_them_again(server: RealServer) -> None:
+    app = App(server.url)
+    app.close_sync()  # nothing is open: nothing is started to close it
+    assert not _blocking_threads()
+    for _ in range(2):
+        app.enqueue_sync("t")
+        assert _blocking_threads()
+        assert server.connections()
+        app.close_sync()
+        assert not _blocking_threads()
+        until_sync(lambda: not server.connections(), what="the end of all connections")
+
+
+def test_close_sync_ends_what_another_thread_waits_for(url: str) -> None:
+    app = App(url)
+    begun, ended = threading.Event(), list[str]()
+
+    async def hang() -> None:
+        begun.set()
+        await forever()
+
+    def wait() -> None:
+        try:
+            app.blocking(hang())
+        except CancelledError:
+            ended.append("cancelled")
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    assert begun.wait(30)
+    app.close_sync()
+    waiting.join(30)
+    assert ended == ["cancelled"]
+
+
+def test_an_app_that_nobody_has_any_more_keeps_no_thread(url: str) -> None:
+    app = App(url)
+    app.enqueue_sync("t")
+    assert _blocking_threads()
+    del app
+    gc.collect()
+    until_sync(lambda: not _blocking_threads(), what="the end of the thread")
+
+
+def _blocking_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "veredus-blocking"]
 
 
 async def test_many_at_once_share_few_round_trips(app: App, look: Look) -> None:

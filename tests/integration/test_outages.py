@@ -134,6 +134,7 @@ async def test_an_unreachable_server_is_a_clear_error_in_bounded_time() -> None:
     with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port}"):
         await asyncio.to_thread(app.enqueue_sync, "t")
     await app.close()
+    app.close_sync()
 
 
 async def test_a_server_that_does_not_answer_is_a_clear_error_in_bounded_time(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ pytestmark = VALKEY_ONLY
 
 
 @pytest.fixture
-async def app(url: str) -> App:
+async def app(url: str) -> AsyncIterator[App]:
     process_tasks.app.use(url)
+    yield process_tasks.app
     await process_tasks.app.close()
-    return process_tasks.app
 
 
 def _alive(pid: int) -> bool:

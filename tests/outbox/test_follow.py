@@ -89,6 +89,7 @@ async def test_synchronous_code_follows_too(app: App, log: Log, url: str) -> Non
         caller.follow_sync(handle, session=sid)
         with pytest.raises(ConfigError, match="target"):
             caller.follow_sync(handle)
+        caller.close_sync()
         return handle.id
 
     task_id = await asyncio.to_thread(ask)

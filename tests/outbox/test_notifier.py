@@ -142,6 +142,7 @@ def test_push_sync(valkey_server: RealServer) -> None:
     sid = asyncio.run(make())
     app = App(valkey_server.url)
     assert app.push_sync({"n": 1}, session=sid) == PushResult(Status.QUEUED, 1, sid)
+    app.close_sync()
 
 
 async def test_presence(app: App, log: Log) -> None:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,7 @@ class RealServer:
         self._options = options
         self._sentinel = sentinel
         self._process: subprocess.Popen[bytes] | None = None
+        self._clients: weakref.WeakSet[redis.Redis] = weakref.WeakSet()
         self.start()
 
     @property
@@ -142,22 +144,50 @@ class RealServer:
         return self._process is not None and self._process.poll() is None
 
     def client(self) -> redis.Redis:
-        """A plain synchronous client."""
+        """A plain synchronous client, closed at the latest when the test's use of the server ends."""
         once = Retry(NoBackoff(), 0)
         if self.port:
-            return redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=20, retry=once)
-        return redis.Redis(unix_socket_path=self.socket, socket_timeout=20, retry=once)
+            client = redis.Redis(host="127.0.0.1", port=self.port, socket_timeout=20, retry=once)
+        else:
+            client = redis.Redis(unix_socket_path=self.socket, socket_timeout=20, retry=once)
+        self._clients.add(client)
+        return client
 
-    def flush(self) -> None:
-        """An empty server that knows no script; started again if a test killed it."""
+    def close_clients(self) -> None:
+        for client in list(self._clients):
+            client.connection_pool.disconnect()
+        self._clients.clear()
+
+    def flush(self) -> list[str]:
+        """An empty server that knows no script; started again if a test killed it. Some of the keys it had."""
         if not self.alive():
             self.start()
         with self.client() as client:
             pipe = client.pipeline(transaction=False)
+            pipe.execute_command("INFO", "keyspace")
+            pipe.execute_command("SCAN", 0, "COUNT", 20)
             pipe.execute_command("FLUSHALL")
             pipe.execute_command("SCRIPT", "FLUSH")
             pipe.execute_command("CONFIG", "RESETSTAT")
-            pipe.execute()
+            databases, (_, keys), *_ = pipe.execute()
+        return [key.decode(errors="replace") for key in keys] + [name for name in databases if name != "db0"]
+
+    def connections(self) -> set[str]:
+        """Who is connected, besides this look; one line each."""
+        with self.client() as client:
+            own = client.client_id()
+            return {
+                " ".join(f"{name}={one[name]}" for name in ("id", "addr", "name", "age", "cmd"))
+                for kind in ("normal", "pubsub")
+                for one in client.client_list(_type=kind)
+                if int(one["id"]) != own
+            }
+
+    def end_connections(self) -> None:
+        """Close whatever connection is open."""
+        with self.client() as client:
+            for kind in ("normal", "pubsub"):
+                client.execute_command("CLIENT", "KILL", "TYPE", kind)
 
     def kill(self) -> None:
         """kill -9, and wait until it is dead."""
@@ -173,6 +203,7 @@ class RealServer:
         os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
+        self.close_clients()
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 

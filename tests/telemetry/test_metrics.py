@@ -285,7 +285,7 @@ def test_several_processes_answer_as_one(valkey_server: RealServer, tmp_path: Pa
 
     app = App(valkey_server.url)
     app.enqueue_many_sync(app.call("work") for _ in range(50))
-    app.blocking(app.close())
+    app.close_sync()
     command += ["--log-format", "json"]
     with running(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as process:
         until_sync(lambda: samples().get(("veredus_worker_hands", frozenset())) == 14, what="both processes")
@@ -301,7 +301,7 @@ def test_several_processes_answer_as_one(valkey_server: RealServer, tmp_path: Pa
 def test_the_exporter(valkey_server: RealServer) -> None:
     app = App(valkey_server.url)
     app.enqueue_sync("elsewhere", queue="go")
-    app.blocking(app.close())
+    app.close_sync()
     port = free_port()
     command = [sys.executable, "-m", "veredus", "metrics", "--redis", valkey_server.url, "--memory"]
 

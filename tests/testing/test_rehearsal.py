@@ -278,6 +278,7 @@ def test_blocking(app: App) -> None:
         assert handle.result_sync() == 2
         assert q.run_all() == []
         assert "ran" in str(q)
+    app.close_sync()
 
 
 far_away = App()

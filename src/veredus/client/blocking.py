@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -33,8 +34,9 @@ class BlockingPortal:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=loop.run_forever, name="veredus-blocking", daemon=True)
+                self._thread = threading.Thread(target=_run, args=(loop,), name="veredus-blocking", daemon=True)
                 self._thread.start()
+                weakref.finalize(self, _stop, loop).atexit = False  # an app that nobody has any more keeps no thread
                 self._loop, self._pid = loop, os.getpid()
             return self._loop
 
@@ -44,14 +46,20 @@ class BlockingPortal:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
             if loop is None or thread is None or self._pid != os.getpid():
                 return
-            asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
-            loop.call_soon_threadsafe(loop.stop)
+            _stop(loop)
             thread.join()
-            loop.close()
 
 
-async def _cancel_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks))
+    loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(loop.stop)
