@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check mutants test-lowest matrix browser crash chaos bench bench-peers docs docs-check lock clean
+.PHONY: help setup demo test check mutants test-lowest matrix browser crash chaos full bench bench-peers docs docs-check lock clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,10 +24,8 @@ setup: $(STAMP) ## install what everything below needs into .venv
 demo: $(STAMP) ## see it work: thousands of tasks, delays, retries, clients, a gateway and a worker killed with -9 (under a minute)
 	@$(BIN)/python -m veredus.demo
 
-# Real processes and real time on a machine that may be busy: what failed beside all the others is run once more, alone.
-# What fails alone fails.
 test: $(STAMP) ## all tests, with short leases and small sizes
-	@$(BIN)/python -m pytest -n $(JOBS) -q || { [ $$? -eq 1 ] && $(BIN)/python -m pytest -q --last-failed --lfnf=none; }
+	@$(BIN)/python -m pytest -n $(JOBS) -q
 
 check: $(STAMP) ## ruff and mypy --strict
 	@$(BIN)/ruff check .
@@ -56,14 +54,19 @@ matrix: $(STAMP) ## the tests on each Python and server found here, as a table; 
 	@$(BIN)/python -m tools.matrix --jobs $(JOBS) $(ARGS)
 
 browser: $(STAMP) ## the dashboard and the example's page in a headless Chromium; pictures in artifacts/ (needs a Chromium)
-	@export VEREDUS_TEST_BROWSER=1; $(BIN)/python -m pytest tests/browser -q || \
-		{ [ $$? -eq 1 ] && $(BIN)/python -m pytest tests/browser -q --last-failed --lfnf=none; }
+	@VEREDUS_TEST_BROWSER=1 $(BIN)/python -m pytest tests/browser -q
 
-crash: $(STAMP) ## the crash tests at full size: storms of kill -9, stopped servers, failovers, default leases
-	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/crash tests/cluster -q -s
+# Three long runs at full size; SIZE=small takes the part of each that fits into a minute.
+SIZE ?= full
+FULL := $(if $(filter full,$(SIZE)),VEREDUS_TEST_FULL=1,)
+crash: $(STAMP) ## storms of kill -9, stopped servers, failovers, default leases (SIZE=small: a storm of a minute)
+	@$(FULL) $(BIN)/python -m pytest -q -s $(if $(FULL),tests/crash tests/cluster tests/groups/test_crash.py,tests/crash/test_storm.py tests/crash/test_order.py)
 
-chaos: $(STAMP) ## the gateway's storm at full size: 100,000 pushes, 5,000 requests, everything killed; a reader stuck for a minute
-	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest tests/gateway/test_chaos.py tests/gateway/test_stuck.py -q -s
+chaos: $(STAMP) ## the gateway's storm: 100,000 pushes, 5,000 requests, everything killed; a stuck reader (SIZE=small: a minute)
+	@$(FULL) $(BIN)/python -m pytest -q -s tests/gateway/test_chaos.py tests/gateway/test_stuck.py
+
+full: $(STAMP) ## all other folders that have full sizes: a million tasks, long runs of the models, leaders killed
+	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest -q -s tests/scheduler tests/inspector tests/link tests/outbox tests/dashboard
 
 bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost beside the limits of this machine
 	@$(BIN)/python -m benchmarks
