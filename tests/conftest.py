@@ -82,11 +82,12 @@ def new_server() -> Iterator[Callable[..., RealServer]]:
 
 
 @pytest.fixture(scope="session")
-def _cluster() -> Iterator[Nodes]:
+def _cluster(shared_servers: SharedServers) -> Iterator[Nodes]:
     try:
         nodes = Nodes()
     except servers.NoBinary as exc:
         pytest.skip(str(exc))
+    shared_servers.keep(nodes.servers)
     yield nodes
     nodes.close()
 
@@ -99,11 +100,12 @@ def nodes(_cluster: Nodes) -> Nodes:
 
 
 @pytest.fixture(scope="session")
-def _sentinels() -> Iterator[Sentinels]:
+def _sentinels(shared_servers: SharedServers) -> Iterator[Sentinels]:
     try:
         sentinels = Sentinels()
     except servers.NoBinary as exc:
         pytest.skip(str(exc))
+    shared_servers.keep([*sentinels.servers, *sentinels.sentinels])
     yield sentinels
     sentinels.close()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.support.clusters import Nodes
+from tests.support.leaks import SharedServers
 from tests.support.sentinels import Sentinels
 from tests.support.servers import NoBinary, free_port
 from veredus import App
@@ -89,11 +90,12 @@ class Relayed:
 
 
 @pytest.fixture(scope="session")
-def _relayed_cluster() -> Iterator[Relayed]:
+def _relayed_cluster(shared_servers: SharedServers) -> Iterator[Relayed]:
     try:
         relayed = Relayed()
     except NoBinary as exc:
         pytest.skip(str(exc))
+    shared_servers.keep(relayed.nodes.servers)
     yield relayed
     relayed.nodes.close()
 

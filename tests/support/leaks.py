@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -39,6 +39,7 @@ class SharedServers:
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
         self._started: dict[str, RealServer] = {}
+        self._kept: list[RealServer] = []
         self._used: set[str] = set()
         self._last_test: dict[str, str] = {}
 
@@ -54,9 +55,13 @@ class SharedServers:
         self._used.add(product)
         return server
 
+    def keep(self, servers: Iterable[RealServer]) -> None:
+        """These, too, are there for many tests: somebody else starts, empties and ends them."""
+        self._kept += servers
+
     def close_clients(self) -> None:
-        for product in self._used:
-            self._started[product].close_clients()
+        for server in self._servers:
+            server.close_clients()
 
     def give_back(self, test: str) -> list[str]:
         """The connections that a test left on the servers it used, now closed; the servers are empty afterwards."""
@@ -74,7 +79,11 @@ class SharedServers:
 
     @property
     def pids(self) -> set[int]:
-        return {server.pid for server in self._started.values() if server.alive()}
+        return {server.pid for server in self._servers if server.alive()}
+
+    @property
+    def _servers(self) -> list[RealServer]:
+        return [*self._started.values(), *self._kept]
 
     def close(self) -> None:
         for server in self._started.values():
