@@ -12,11 +12,12 @@ import pytest
 import redis
 
 from tests.cluster.load import Load
-from tests.crash.fleet import say, size
+from tests.crash.fleet import say
 from tests.integration.support import FAST
 from tests.support.clusters import Nodes
 from tests.support.sentinels import Sentinels
 from tests.support.servers import RealServer
+from tests.support.sizes import size
 from tests.support.waiting import until, until_sync
 from veredus import App, Handle, StoreError, current
 from veredus.store.slots import slot_of

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from tests.cluster.load import Load
-from tests.crash.fleet import size
 from tests.integration.support import FAST
 from tests.support.clusters import Nodes
+from tests.support.sizes import size
 from tests.support.waiting import pause, until
 from veredus import App
 from veredus.store.slots import slot_of

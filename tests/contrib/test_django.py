@@ -49,6 +49,7 @@ def q() -> Iterator[BlockingRehearsal]:
     backend = framework.task_backends["default"]
     with backend.app.test(start=START, queues=backend.worker_queues()) as rehearsal:
         yield rehearsal
+    backend.app.close_sync()
 
 
 def test_enqueue_run_and_read_the_result(q: BlockingRehearsal) -> None:

@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import redis
 
 from tests.support.keyspace import Key, check_invariant, snapshot
 from tests.support.servers import RealServer, raw
+from tests.support.sizes import FULL, size
 from tests.support.waiting import PATIENCE, Condition, until_sync
 from veredus import App
 from veredus.client.calls import Call
@@ -29,15 +30,6 @@ from veredus.model.message import TaskMessage
 from veredus.model.options import Options
 from veredus.wire import keys
 from veredus.wire.messages import decode_task
-
-FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
-"""`make crash`: default leases and full sizes."""
-T = TypeVar("T")
-
-
-def size(small: T, full: T) -> T:
-    return full if FULL else small
-
 
 LEASE = size(1.5, 12.0)
 SWEEP = size(0.5, 2.0)

@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from tests.crash.fleet import FULL, LEASE, LEASE_EXPIRED, Fleet, say, size
+from tests.crash.fleet import LEASE, LEASE_EXPIRED, Fleet, say
+from tests.support.sizes import FULL, size
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.crash.fleet import FULL, LEASE_EXPIRED, RECOVERY, Fleet, say, seeded, size
+from tests.crash.fleet import LEASE_EXPIRED, RECOVERY, Fleet, say, seeded
+from tests.support.sizes import FULL, size
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 

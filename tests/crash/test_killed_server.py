@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.fleet import RECOVERY, Fleet, say, seeded, size, thread
+from tests.crash.fleet import RECOVERY, Fleet, say, seeded, thread
+from tests.support.sizes import size
 from tests.support.waiting import PATIENCE, pause_sync
 from veredus.errors import StoreError
 

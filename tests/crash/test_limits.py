@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.crash.fleet import FULL, HERE, LEASE, RECOVERY, SHORT, Fleet, Process, say, seeded, size
+from tests.crash.fleet import HERE, LEASE, RECOVERY, SHORT, Fleet, Process, say, seeded
+from tests.support.sizes import FULL, size
 from veredus.client.calls import Call
 from veredus.model.options import Options
 

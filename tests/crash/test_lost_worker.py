@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.fleet import LEASE_EXPIRED, RECOVERY, Fleet, say, size
+from tests.crash.fleet import LEASE_EXPIRED, RECOVERY, Fleet, say
+from tests.support.sizes import size
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 

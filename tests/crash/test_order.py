@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.crash.fleet import Fact, Fleet, say, seeded, size
+from tests.crash.fleet import Fact, Fleet, say, seeded
+from tests.support.sizes import size
 from veredus.client.calls import Call
 from veredus.model.options import Options
 

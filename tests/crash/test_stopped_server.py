@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from tests.crash.fleet import Fleet, say, seeded, size
+from tests.crash.fleet import Fleet, say, seeded
+from tests.support.sizes import size
 from tests.support.waiting import pause_sync
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]

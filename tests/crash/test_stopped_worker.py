@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from tests.crash.fleet import LEASE, LEASE_EXPIRED, QUEUE, RECOVERY, Fleet, Process, say, size
+from tests.crash.fleet import LEASE, LEASE_EXPIRED, QUEUE, RECOVERY, Fleet, Process, say
 from tests.support.servers import raw
+from tests.support.sizes import size
 from tests.support.waiting import pause_sync
 from veredus.wire import keys
 from veredus.wire.messages import decode_task, encode_task

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.fleet import RECOVERY, Fleet, is_alive, say, seeded, size
+from tests.crash.fleet import RECOVERY, Fleet, is_alive, say, seeded
+from tests.support.sizes import size
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(size(240, 600))]
 

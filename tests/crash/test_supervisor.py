@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from tests.crash.fleet import LEASE_EXPIRED, Fleet, is_alive, say, size, thread
+from tests.crash.fleet import LEASE_EXPIRED, Fleet, is_alive, say, thread
 from tests.support.servers import RealServer, free_port
+from tests.support.sizes import size
 from tests.support.waiting import PATIENCE, pause_sync
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]

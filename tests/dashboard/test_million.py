@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from typing import Any
@@ -12,10 +11,10 @@ import pytest
 
 from tests.dashboard.conftest import TOKEN
 from tests.support.servers import RealServer
+from tests.support.sizes import FULL
 from veredus.model.message import TaskMessage
 from veredus.wire.messages import encode_task
 
-FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
 MANY = 1_000_000 if FULL else 20_000
 MOST = 0.2 if FULL else 1.0
 """Seconds that a page may take, in the middle of five; among many tests at once the machine is not its own."""

@@ -11,8 +11,8 @@ import pytest
 
 from tests.gateway.chaos import Plan, check, storm
 from tests.support.servers import RealServer
+from tests.support.sizes import FULL
 
-FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
 SMALL = Plan(
     clients=8,
     producers=4,

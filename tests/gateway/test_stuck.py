@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from pathlib import Path
 
@@ -12,11 +11,11 @@ import pytest
 from tests.gateway.fleet import Site
 from tests.gateway.support import JsonClient
 from tests.support.servers import RealServer
+from tests.support.sizes import FULL
 from tests.support.waiting import until
 from veredus import App
 from veredus.peer import Peer, connect
 
-FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
 STUCK = 60.0 if FULL else 2.0
 RATE = 200
 

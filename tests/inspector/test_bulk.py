@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,13 +13,13 @@ from tests.inspector.support import Bench
 from tests.support.keyspace import check_invariant
 from tests.support.queue import NOW
 from tests.support.servers import VALKEY_ONLY
+from tests.support.sizes import FULL
 from veredus.errors import ArchiveFull, ConfigError
 from veredus.inspector.inspector import Inspector
 from veredus.inspector.search import Query
 from veredus.model.archive import ArchiveLimits
 from veredus.store.tasks import CHUNK, Tasks
 
-FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
 MANY = 1_000_000 if FULL else 20_000
 STALL_US = 50_000
 

@@ -3,13 +3,13 @@ doubled or out of order, and every loss is announced."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from tests.support.sizes import FULL
 from veredus.link.session import (
     Acked,
     ClientLink,
@@ -27,7 +27,6 @@ from veredus.model.delivery import Cursor, LogState, Reason, Verdict, judge_curs
 from veredus.model.frames import Hello, Kind, Message, OpenRequest, Request, Welcome
 from veredus.wire.frames import encode_tail
 
-FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
 CONFIG = LinkConfig(window_messages=6, window_bytes=4000, flush_messages=3, flush_bytes=500)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-import os
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +24,7 @@ from hypothesis.stateful import (
 
 from tests.outbox.support import AFTER, BEFORE, Log, tail
 from tests.support.servers import RealServer
+from tests.support.sizes import FULL
 from veredus.model.delivery import Cursor, LogState, Quota, Status, judge_cursor
 from veredus.model.frames import Kind
 from veredus.store.outbox import Append
@@ -32,7 +32,6 @@ from veredus.store.store import Store, connect
 from veredus.wire import session_keys as keys
 from veredus.wire.frames import decode_tail
 
-FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
 QUOTA, EXTRA, TTL, HOLD = 6, 64, 10_000, 30_000
 RIDS = st.integers(1, 4)
 POLICIES = st.sampled_from(["", "reject", "drop_oldest"])

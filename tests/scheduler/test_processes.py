@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -15,10 +14,10 @@ import pytest
 import redis
 
 from tests.support.servers import PRODUCTS, RealServer
+from tests.support.sizes import FULL
 from tests.support.waiting import PATIENCE, until_sync
 from veredus.wire import keys
 
-FULL = bool(os.environ.get("VEREDUS_TEST_FULL"))
 LEASE = 5.0 if FULL else 1.5
 APP = f"""
 from veredus import App
