@@ -277,4 +277,4 @@ def test_the_worker_command(valkey_server: RealServer, monkeypatch: pytest.Monke
     result.refresh()
     assert (result.status, result.return_value) == (Status.SUCCESSFUL, 42)
     assert result.worker_ids[0].rpartition(":")[2] != str(os.getpid())
-    jobs.app.blocking(jobs.app.close())
+    jobs.app.close_sync()

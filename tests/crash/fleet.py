@@ -191,6 +191,13 @@ class Fleet:
         self.wait(lambda: all(process.is_ready for process in started), "the start of all workers")
         return started
 
+    def stop(self, workers: list[Process]) -> list[int]:
+        """SIGTERM for all, the exit codes. One that Python is still loading would not hear it."""
+        self.wait(lambda: all(worker.is_ready for worker in workers), "the start of all workers")
+        for worker in workers:
+            worker.terminate()
+        return [worker.wait_exit() for worker in workers]
+
     def close(self) -> None:
         for process in self.processes:
             process.destroy()

@@ -57,9 +57,7 @@ def test_each_key_runs_in_order_and_one_at_a_time(fleet: Fleet) -> None:
         finished = [task_id for task_id, _ in groupby(fact.id for fact in facts[lane] if fact.what == "finish")]
         assert finished == ids[lane::KEYS]
         check_alone(facts[lane], killed)
-    for worker in workers:
-        worker.terminate()
-    assert [worker.wait_exit() for worker in workers] == [0] * 4
+    assert fleet.stop(workers) == [0] * 4
     assert fleet.remains() == []
 
 

@@ -76,9 +76,7 @@ def test_four_workers_of_which_one_after_the_other_is_killed(fleet: Fleet) -> No
         return victim.pid
 
     storm(fleet, kill_one)
-    for worker in workers:
-        worker.terminate()
-    assert [worker.wait_exit() for worker in workers] == [0, 0, 0, 0]
+    assert fleet.stop(workers) == [0] * 4
     assert fleet.remains() == []
 
 

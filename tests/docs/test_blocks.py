@@ -19,6 +19,7 @@ import pytest
 
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, name
 from tests.support.servers import RealServer
+from veredus import App
 from veredus.cli.main import cli
 
 # Pages with a test of their own: so many of their first blocks of Python are run there.
@@ -52,11 +53,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, valkey_server: RealS
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("VEREDUS_REDIS_URL", valkey_server.url)
-    before = set(sys.modules)
     yield tmp_path
-    for new in set(sys.modules) - before:
-        if str(getattr(sys.modules[new], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[new]
+    for module in pages_modules(tmp_path):
+        sys.modules.pop(module.__name__, None)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=name)
@@ -78,6 +77,14 @@ def test_python(page: Path, folder: Path, valkey_server: RealServer) -> None:
                 namespace = {"__name__": f"page_{page.stem.replace('-', '_')}"}
                 valkey_server.flush()
             printed = run(block, namespace)
+    for names in [namespace, *map(vars, pages_modules(folder))]:
+        for value in names.values():
+            if isinstance(value, App):
+                value.close_sync()
+
+
+def pages_modules(folder: Path) -> list[ModuleType]:
+    return [one for one in sys.modules.values() if str(getattr(one, "__file__", "")).startswith(str(folder))]
 
 
 def keep_file(block: Block, folder: Path) -> None:
