@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Shop
-from tests.support.servers import raw
+from tests.support.servers import RealServer, raw
 from tests.support.waiting import PATIENCE, pause_sync, until_sync
+from veredus import App
+from veredus.wire import keys
 from veredus.worker.supervisor import SAME_WISH
 
 
@@ -62,6 +66,53 @@ def test_a_second_signal_gives_back_at_once(shop: Shop, send: Callable[..., Any]
     assert process.wait(PATIENCE) == 0, shop.log()
     assert "giving back 1 tasks" in shop.log()
     assert _pending(shop) == 1
+
+
+CHILD = """
+import asyncio, logging, sys
+from pathlib import Path
+from veredus import App
+from veredus.worker import supervisor
+from veredus.worker.config import WorkerConfig
+from veredus.worker.worker import Worker
+
+logging.basicConfig(level=logging.INFO)
+supervisor.SAME_WISH = 600.0  # so that no busy machine makes two wishes of one
+app = App(sys.argv[1])
+
+@app.task(name="slow")
+async def slow() -> None:
+    Path("begun").touch()
+    while not Path("gate").exists():
+        await asyncio.sleep(0.01)
+
+sys.exit(supervisor.run_worker(Worker(app, WorkerConfig.make(), supervised=True)))
+"""
+
+
+def test_one_wish_that_reaches_a_child_twice_is_not_taken_for_impatience(
+    valkey_server: RealServer, tmp_path: Path
+) -> None:
+    """systemd tells every process, and the supervisor passes it on to its children."""
+    (tmp_path / "child.py").write_text(CHILD)
+    log = tmp_path / "log"
+    handle = App(valkey_server.url).enqueue_sync("slow")
+    with log.open("w") as output:
+        child = subprocess.Popen([sys.executable, "child.py", valkey_server.url], cwd=tmp_path, stderr=output)
+    try:
+        until_sync((tmp_path / "begun").exists)
+        child.terminate()
+        until_sync(lambda: "running tasks have up to" in log.read_text(), what="the stop")
+        child.terminate()
+        pause_sync(0.3, proves="the second signal gives nothing back")
+        assert "giving back" not in log.read_text()
+        (tmp_path / "gate").touch()
+        assert child.wait(PATIENCE) == 0, log.read_text()
+    finally:
+        child.kill()
+        child.wait()
+    with valkey_server.client() as client:
+        assert not client.exists(keys.task("default", handle.id))
 
 
 def test_sigtstp_takes_nothing_new_and_sigterm_still_ends_it(shop: Shop, send: Callable[..., Any]) -> None:

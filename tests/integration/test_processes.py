@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,10 +18,10 @@ from tests.integration import process_tasks
 from tests.integration.support import FAST, Look
 from tests.support.processes import running
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import PATIENCE, until, until_sync
 from veredus import App
 
-pytestmark = VALKEY_ONLY
+pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
 
 @pytest.fixture
@@ -112,6 +114,44 @@ async def test_a_cancelled_handler_is_killed_and_its_process_takes_no_other_task
         computed = await process_tasks.compute.enqueue(7, scale=0.5)
         await look.ends(computed.id, "completed")
     assert (await look.fields(computed.id))["result"] == b"24.5"
+
+
+PARENT = """
+import asyncio, sys
+from tests.integration import process_tasks
+from veredus.model.message import TaskMessage
+from veredus.wire.messages import encode_task
+from veredus.worker.executors.processes import ProcessPool
+
+task = process_tasks.overrun
+call = task.call(sys.argv[1])
+message = TaskMessage(type=task.name, payload=call.payload, id="1", queue="default", timeout=600)
+
+async def main():
+    await ProcessPool(1).run(task.function, encode_task(message))
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_a_process_ends_with_the_worker_that_is_killed(tmp_path: Path) -> None:
+    file, script = tmp_path / "pid", tmp_path / "parent.py"
+    script.write_text(PARENT)
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    parent = subprocess.Popen([sys.executable, str(script), str(file)], env={**os.environ, "PYTHONPATH": paths})
+    pid = 0
+    try:
+        pid = int(until_sync(lambda: file.exists() and file.read_text()))
+        parent.kill()
+        parent.wait()
+        until_sync(lambda: not _alive(pid), what="the end of the process")
+    finally:
+        parent.kill()
+        parent.wait()
+        if pid and _alive(pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_no_more_is_taken_than_there_are_processes(app: App, look: Look, tmp_path: Path) -> None:
