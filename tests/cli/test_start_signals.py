@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import RealServer, free_port
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, pause, until
 from veredus import App
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
@@ -281,3 +281,47 @@ def test_a_signal_when_all_is_done_does_not_change_the_exit_code(
     process = start(["worker", "shop:app", "--burst", "-p", processes], valkey_server.url, source=AT_THE_END)
     ends_cleanly(process)
     assert left_behind(valkey_server) == []
+
+
+QUIET = """\
+import contextlib, os, signal
+from veredus import App
+
+MAIN = os.getpid()
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app):
+    if os.getpid() == MAIN:
+        os.kill(MAIN, signal.SIGTSTP)
+    yield
+
+
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTSTP))
+app = App(lifespan=lifespan)
+
+
+@app.task(name="quick")
+async def quick(): ...
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_told_to_be_quiet_while_it_starts_it_takes_nothing_and_is_not_suspended(
+    start: Start, valkey_server: RealServer, processes: int
+) -> None:
+    async with App(valkey_server.url) as app:
+        await app.enqueue("quick", task_id="one")
+    process = start(["worker", "shop:app", "-p", str(processes)], valkey_server.url, source=QUIET)
+    with valkey_server.client() as client:
+
+        def quiet() -> bool:
+            records = [client.get(key) or b"" for key in client.keys("asynq:servers:*")]
+            return len(records) == processes and all(b"stopped" in bytes(record) for record in records)
+
+        await until(quiet, what="the quiet workers")
+        await pause(0.3, proves="a quiet worker takes nothing")
+        assert client.lrange("asynq:{default}:pending", 0, -1) == [b"one"]
+        process.terminate()
+        await asyncio.to_thread(ends_cleanly, process)
+        assert client.lrange("asynq:{default}:pending", 0, -1) == [b"one"]
