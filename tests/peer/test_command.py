@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -121,8 +120,6 @@ async def test_with_follow_it_goes_on_after_the_answers(gateway: ScriptedGateway
         assert program.returncode is None
         gateway.push("later")
         assert await line(program) == '     2 notify    "later"\n'
-        program.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(program.wait(), PATIENCE) == 130
 
 
 async def test_with_wait_it_ends_after_that_time_though_nothing_came(gateway: ScriptedGateway) -> None:
