@@ -284,7 +284,7 @@ def test_a_signal_when_all_is_done_does_not_change_the_exit_code(
 
 
 QUIET = """\
-import contextlib, os, signal
+import asyncio, contextlib, os, signal
 from veredus import App
 
 MAIN = os.getpid()
@@ -294,6 +294,7 @@ MAIN = os.getpid()
 async def lifespan(app):
     if os.getpid() == MAIN:
         os.kill(MAIN, signal.SIGTSTP)
+        await asyncio.sleep(0.05)  # until it is heard: the start is not over
     yield
 
 

@@ -175,9 +175,11 @@ def test_without_its_socket_the_server_is_stopped_and_the_next_one_has_its_data(
 
 
 def test_an_idle_server_stays_while_somebody_is_about_to_start_one(data: Path) -> None:
-    server = embedded.ensure(data, linger=60.0)
-    with locks.take(Folder.at(data).start_lock, timeout=5.0):
+    server = embedded.ensure(data, linger=4.0)  # the keeper looks every second
+    with Probe(server.socket):
+        lock = locks.take(Folder.at(data).start_lock, timeout=30.0)
         Folder.at(data).note_use(0.2)
-        pause_sync(1.0, proves="it is not stopped under the feet of the one who holds the lock")
+    with lock:
+        pause_sync(2.0, proves="it is not stopped under the feet of the one who holds the lock")
         assert is_alive(server.pid)
     until_sync(lambda: not is_alive(server.pid), what="the end of the idle server")
