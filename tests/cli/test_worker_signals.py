@@ -96,7 +96,9 @@ def test_one_wish_that_reaches_a_child_twice_is_not_taken_for_impatience(
     """systemd tells every process, and the supervisor passes it on to its children."""
     (tmp_path / "child.py").write_text(CHILD)
     log = tmp_path / "log"
-    handle = App(valkey_server.url).enqueue_sync("slow")
+    app = App(valkey_server.url)
+    handle = app.enqueue_sync("slow")
+    app.close_sync()
     with log.open("w") as output:
         child = subprocess.Popen([sys.executable, "child.py", valkey_server.url], cwd=tmp_path, stderr=output)
     try:
