@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,21 @@ def test_options_in_the_words_of_go() -> None:
     )
     assert option_texts(Options()) == ()
     assert quoted("a\n\x00\u00e9\u200b") == '"a\\n\\x00\u00e9\\u200b"'
+    assert quoted("\x7f\x80\U000e0001") == '"\\x7f\\u0080\\U000e0001"'
+
+
+def test_options_that_go_does_not_have_stand_there_all_the_same() -> None:
+    """Its readers overlook them, as long as there are brackets around something."""
+    paris = timezone(timedelta(hours=1))
+    options = Options().merged(
+        {"order_key": 'k"1', "order_hold": True, "expires": datetime(2030, 1, 1, tzinfo=paris), "replace": True}
+    )
+    assert option_texts(options) == (
+        "Expires(2029-12-31T23:00:00+00:00)",
+        "Replace(true)",
+        'OrderKey("k\\"1")',
+        "OrderHold(true)",
+    )
 
 
 @pytest.mark.parametrize("day", [1, 21])

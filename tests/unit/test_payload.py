@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veredus.errors import PayloadError
+from veredus.errors import ConfigError, PayloadError
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
 from veredus.wire.payload import codec_for, encode_value, value_codec_for
@@ -47,6 +50,71 @@ def test_arguments_stand_in_the_order_of_the_signature_and_only_those_given() ->
     codec = codec_for(three)
     assert codec.encode((), {"c": 1, "a": 2}) == b'{"a":2,"c":1}'
     assert codec.encode((1,), {}) == b'{"a":1}'
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "says"),
+    [
+        ((), {}, "misses the argument 'a'"),
+        ((), {"b": 1}, "misses the argument 'a'"),
+        ((1, 2, 3), {}, "takes 2 positional arguments, got 3"),
+        ((1, 2, 3), {"c": 4}, "takes 2 positional arguments, got 3"),
+        ((1,), {"a": 2}, "got 'a' twice"),
+        ((1,), {"d": 2}, "has no argument 'd'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_where_they_are_given(
+    args: tuple[Any, ...], kwargs: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(PayloadError, match=re.escape(f"three() {says}")):
+        codec_for(three).encode(args, kwargs)
+    assert codec_for(three).encode((1, 2), {}) == b'{"a":1,"b":2}'
+
+
+def test_raw_bytes_travel_as_they_are_and_nothing_else_does() -> None:
+    def handler(data: bytes) -> None: ...
+
+    codec = codec_for(handler, "raw")
+    for given_ in (b"\xff", bytearray(b"\xff"), memoryview(b"\xff")):
+        assert codec.encode((given_,), {}) == b"\xff"
+    assert codec.decode(job(b"\xff")) == ((b"\xff",), {})
+    for args in ((), ("text",), (b"a", b"b")):
+        with pytest.raises(PayloadError, match="exactly one argument of bytes"):
+            codec.encode(args, {})
+    with pytest.raises(ConfigError, match="one parameter for the bytes"):
+        codec_for(three, "raw")
+    with pytest.raises(ConfigError, match="'json' or 'raw'"):
+        codec_for(handler, "yaml")
+
+
+def test_what_the_handler_of_a_topic_gets() -> None:
+    def whole(job: Job) -> None: ...
+
+    def raw(message: bytes) -> None: ...
+
+    whole.__annotations__["job"], raw.__annotations__["message"] = Job, bytes
+    arrived = job(b"[1]")
+    assert value_codec_for(whole).decode(arrived) == ((arrived,), {})
+    assert value_codec_for(raw).decode(arrived) == ((b"[1]",), {})
+    with pytest.raises(ConfigError, match="one parameter for the message"):
+        value_codec_for(three)
+
+
+def test_a_pydantic_model_comes_and_goes_as_json() -> None:
+    class Order(pydantic.BaseModel):
+        id: int
+        at: datetime
+
+    def handler(order: Order) -> None: ...
+
+    handler.__annotations__["order"] = Order
+    order = Order(id=1, at=datetime(2030, 1, 1, tzinfo=UTC))
+    codec = codec_for(handler)
+    payload = codec.encode((order,), {})
+    assert json.loads(payload) == {"id": 1, "at": "2030-01-01T00:00:00Z"}
+    assert codec.decode(job(payload)) == ((order,), {})
+    with pytest.raises(PayloadError, match="does not fit"):
+        codec.decode(job(b'{"id":"x"}'))
 
 
 @given(JSON)
