@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from ipaddress import IPv4Address
 from typing import Any
 
 import msgspec
@@ -103,15 +103,15 @@ def test_what_the_handler_of_a_topic_gets() -> None:
 def test_a_pydantic_model_comes_and_goes_as_json() -> None:
     class Order(pydantic.BaseModel):
         id: int
-        at: datetime
+        sender: IPv4Address  # one of the types that pydantic can write and we cannot
 
     def handler(order: Order) -> None: ...
 
     handler.__annotations__["order"] = Order
-    order = Order(id=1, at=datetime(2030, 1, 1, tzinfo=UTC))
+    order = Order(id=1, sender=IPv4Address("127.0.0.1"))
     codec = codec_for(handler)
     payload = codec.encode((order,), {})
-    assert json.loads(payload) == {"id": 1, "at": "2030-01-01T00:00:00Z"}
+    assert json.loads(payload) == {"id": 1, "sender": "127.0.0.1"}
     assert codec.decode(job(payload)) == ((order,), {})
     with pytest.raises(PayloadError, match="does not fit"):
         codec.decode(job(b'{"id":"x"}'))
