@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -18,6 +19,12 @@ from veredus.store.store import Store, connect
 # How long one example takes says nothing on a busy machine; hypothesis would fail a test for it after 200 ms.
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
+
+
+def pytest_configure() -> None:
+    """Shells start what runs in the background with SIGINT ignored, and every child would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:

@@ -38,7 +38,7 @@ async def test_a_dismissed_one_is_silent_and_leaves_nothing_behind(near: bool, m
 
     mine: Alarms[str] = Alarms(ring)
     now = time.monotonic()
-    at = (int(now / 0.4) + 3) * 0.4 - 2 * GRAIN  # at the end of a wide slot: it is near for a long time
+    at = (int(now / 0.4) + 4) * 0.4 - 2 * GRAIN  # far off, and at the end of a wide slot: near for a long time
     slot = mine.set("a", at, now)
     mine.set("b", at + GRAIN, now)
     assert slot < 0
