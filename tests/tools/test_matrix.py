@@ -102,7 +102,7 @@ def test_tests_that_cannot_even_be_collected_are_a_failure(project: Path, capsys
     assert "pytest ended with 5" in found[f"{OURS}/valkey"].failures[0]
 
 
-def test_stopped_it_leaves_no_process_behind(project: Path) -> None:
+def test_stopped_it_ends_the_tests_and_what_they_started(project: Path) -> None:
     (project / "tests" / "test_all.py").write_text(
         "import os, signal, subprocess, sys\n"
         "def test_long():\n"
@@ -144,6 +144,11 @@ def test_only_takes_a_python_a_server_or_both() -> None:
     assert chosen("redis7") == ["3.11/redis7", "3.12/redis7"]
     assert chosen("3.12/valkey", "3.11/redis6") == ["3.11/redis6", "3.12/valkey"]
     assert chosen("3.12") == [f"3.12/{server}" for server in SERVERS]
+
+
+def test_a_cell_that_is_narrowed_does_not_call_itself_whole() -> None:
+    parts = [cell.part for cell in cells.plan(["3.11"], more=["tests/unit", "-x"])]
+    assert parts[:2] == [f"{WHOLE}, only tests/unit -x", f"{PER_SERVER}, only tests/unit -x"]
 
 
 def test_the_table_says_skipped_where_nothing_ran() -> None:

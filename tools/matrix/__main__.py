@@ -28,7 +28,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     options = _arguments(argv)
     if options.install:
         _say(install_redis7())
-    cells = plan(claimed(root), options.only)
+    cells = plan(claimed(root), options.only, options.pytest)
     if not cells:
         _say(f"no such cell: --only takes {', '.join([*claimed(root), *SERVERS])} or both as 3.11/valkey")
         return 2

@@ -49,10 +49,14 @@ class Cell:
         return asdict(self)
 
 
-def plan(versions: Sequence[str], only: Sequence[str] = ()) -> list[Cell]:
-    """The cells that are asked for. `only` has Pythons, servers, or both with a slash between them."""
+def plan(versions: Sequence[str], only: Sequence[str] = (), more: Sequence[str] = ()) -> list[Cell]:
+    """The cells that are asked for. `only` has Pythons, servers, or both with a slash between them; `more` is what
+    pytest is given as well, which a cell tells, since it is then not the whole."""
+    narrowed = f", only {' '.join(more)}" if more else ""
     cells = [
-        Cell(version, server, WHOLE if server == "valkey" else PER_SERVER) for version in versions for server in SERVERS
+        Cell(version, server, (WHOLE if server == "valkey" else PER_SERVER) + narrowed)
+        for version in versions
+        for server in SERVERS
     ]
     return [cell for cell in cells if not only or {cell.python, cell.server, cell.name} & set(only)]
 
@@ -84,7 +88,7 @@ def run(root: Path, cell: Cell, *, jobs: int, more: Sequence[str], say: Callable
         "no:cacheprovider",
         f"--junitxml={report}",
     ]
-    command += [*([] if cell.part == WHOLE else ["-k", cell.server]), *more]
+    command += [*([] if cell.server == "valkey" else ["-k", cell.server]), *more]
     begin = time.monotonic()
     environment = os.environ | {"VEREDUS_TEST_SERVERS": cell.server}
     code = _watch(command, root, environment, log, lambda percent: say(f"{cell.name} {percent} %"))
@@ -128,7 +132,7 @@ def count(cell: Cell, report: Path) -> None:
 def _watch(
     command: Sequence[str], root: Path, environment: dict[str, str], log: Path, told: Callable[[int], None]
 ) -> int:
-    """Run it with its output in `log`; tell how far it is, in steps of ten. Stopped, it leaves no process behind."""
+    """Run it with its output in `log`; tell how far it is, in steps of ten. Stopped, it ends pytest and its workers."""
     last = 0
     with (
         log.open("w") as out,
@@ -148,5 +152,7 @@ def _watch(
                     told(last * 10)
             return process.wait()
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)  # pytest and its workers; servers of theirs die with them
+            os.killpg(
+                process.pid, signal.SIGKILL
+            )  # servers of the tests die with them; an embedded one has a keeper of its own, in a group of its own
             raise
