@@ -319,6 +319,7 @@ async def test_a_request_that_cannot_be_answered_is_not_settled(
         reports.requests.respond = away  # type: ignore[method-assign]
         handle = await _request(app, gw_store, sid, 1, "quick", deadline_in=0.1)
         await until(lambda: [event for event in events if isinstance(event, TaskEnded)])
+        await worker._settler.drain()  # what was to be written is written now
         assert (await app.inspector().task("r", handle.id)).state == "active"
 
 
