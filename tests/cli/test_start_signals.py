@@ -294,7 +294,8 @@ MAIN = os.getpid()
 async def lifespan(app):
     if os.getpid() == MAIN:
         os.kill(MAIN, signal.SIGTSTP)
-        await asyncio.sleep(0.05)  # until it is heard: the start is not over
+        for _ in range(10):  # turns of the loop in which it is heard: the start is not over
+            await asyncio.sleep(0.001)
     yield
 
 
