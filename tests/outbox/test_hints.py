@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.outbox.support import Log, text_of
-from tests.support.servers import VALKEY_ONLY, RealServer
+from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import PATIENCE, until
-from veredus.store.hints import Hints
+from veredus.store.hints import MAX_PAUSE, Hints
 from veredus.store.store import Store, connect
 from veredus.wire import session_keys as keys
 from veredus.wire.entries import HEADER, Entry, Hint, Kick, Probe, pack_probe, unpack_hints
@@ -141,3 +141,25 @@ def test_a_hint_that_brings_only_some_of_its_entries_brings_none() -> None:
     assert whole == [Hint("s", 3, 2, (Entry(3, 5, 0, b"tail"), Entry(4, 5, 0, b"tail")))]
     for part in (inline + absent, absent + inline, absent + absent):
         assert unpack_hints(head + part) == [Hint("s", 3, 2, ())]
+
+
+async def test_pauses_between_attempts_to_listen_grow_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    wait = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+        await wait(0)
+
+    store = Store(connect(f"redis://127.0.0.1:{free_port()}"))
+    monkeypatch.setattr("veredus.store.hints.asyncio.sleep", note)
+    heard = Heard()
+    task = asyncio.create_task(Hints(store.redis, "n1", heard.hints, heard.doubt).run())
+    while len(pauses) < 12:
+        await wait(0.001)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.close()
+    for number, seconds in enumerate(pauses):
+        whole = min(0.05 * 2**number, MAX_PAUSE)
+        assert 0.5 * whole <= seconds <= 1.5 * whole

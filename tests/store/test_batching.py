@@ -71,6 +71,25 @@ async def test_at_most_two_writes_are_on_their_way() -> None:
     assert writer.most_at_once == batching.MAX_IN_FLIGHT
 
 
+async def test_at_most_two_writes_are_on_their_way_however_long_calls_keep_coming() -> None:
+    class Slow(Writer):
+        async def __call__(self, items: Sequence[int]) -> list[int]:
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            await settle()
+            self.at_once -= 1
+            return list(items)
+
+    writer = Slow()
+    desk = Coalescer(writer)
+    tasks = []
+    for i in range(200):
+        tasks += adding(desk, i)
+        await asyncio.sleep(0)
+    assert await asyncio.gather(*tasks) == [*range(200)]
+    assert writer.most_at_once == batching.MAX_IN_FLIGHT
+
+
 async def test_a_write_has_a_bounded_number_of_items() -> None:
     writer = Writer(held=True)
     desk = Coalescer(writer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -267,3 +268,15 @@ async def test_each_of_several_scripts_gets_its_reply_or_its_error(store: Store,
     assert isinstance(good, Forwarded)
     assert isinstance(empty, Forwarded)
     assert (good.moved, good.wait, empty.moved) == (1, None, 0)
+
+
+async def test_a_connection_over_tcp_is_kept_alive_by_the_system(
+    new_server: Callable[..., RealServer], opened: Callable[..., Redis]
+) -> None:
+    """Else a peer that vanished without a word would never be noticed by who only waits."""
+    from tests.support.servers import free_port
+
+    redis = opened(new_server(port=free_port()).url)
+    await redis.command("PING", key="")
+    transport = redis._connection._transport  # type: ignore[attr-defined]
+    assert transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
