@@ -152,7 +152,6 @@ def _watch(
                     told(last * 10)
             return process.wait()
         except BaseException:
-            os.killpg(
-                process.pid, signal.SIGKILL
-            )  # servers of the tests die with them; an embedded one has a keeper of its own, in a group of its own
+            # Servers of the tests die with them; an embedded one has a keeper of its own, in a group of its own.
+            os.killpg(process.pid, signal.SIGKILL)
             raise
