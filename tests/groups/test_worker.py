@@ -16,6 +16,7 @@ from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Call, Depends, Job
 from veredus.events import Aggregated
 from veredus.wire import keys
+from veredus.worker.roles.aggregator import IN_FLIGHT
 
 pytestmark = VALKEY_ONLY
 
@@ -66,6 +67,16 @@ async def test_many_ripe_groups_at_once(kitchen: Kitchen, look: Look) -> None:
         await kitchen.has_served(80)
         await until(lambda: nothing_is_left(look))
     assert sorted(kitchen.served) == sorted((f"g{n}", [n, n + 1000]) for n in range(40))
+
+
+async def test_ripe_groups_of_more_queues_than_are_asked_at_once(kitchen: Kitchen) -> None:
+    queues = {f"q{n}": 1 for n in range(IN_FLIGHT + 1)}
+    kitchen.aggregate(grace=60, max_size=1)
+    for queue in queues:
+        await kitchen.add("g", 1, queue=queue)
+    async with kitchen.open(queues={**queues, "default": 1}):  # all of them are due at the first look
+        await kitchen.has_served(len(queues))
+    assert kitchen.served == [("g", [1])] * len(queues)
 
 
 async def test_each_group_has_its_own_settings(kitchen: Kitchen, look: Look) -> None:
