@@ -99,8 +99,10 @@ async def test_hooks_may_be_async_and_whatever_they_raise_means_no() -> None:
         await identify(broken, "ada", 0.0)
     with pytest.raises(Unauthorized, match="Identity"):
         await identify(lambda token: "ada", "ada", 0.0)  # type: ignore[arg-type, return-value]
-    with pytest.raises(Unauthorized, match="expired"):
-        await identify(lambda token: Identity(user="ada", expires_at=99.0), "ada", 100.0)
+    for now in (100.0, 99.0):
+        with pytest.raises(Unauthorized, match="expired"):
+            await identify(lambda token: Identity(user="ada", expires_at=99.0), "ada", now)
+    assert (await identify(lambda token: Identity(user="ada", expires_at=99.0), "ada", 98.9)).user == "ada"
 
 
 @pytest.mark.parametrize(

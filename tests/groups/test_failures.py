@@ -61,6 +61,8 @@ async def test_a_function_that_fails_gives_its_members_back_and_is_tried_again(
     assert "group bad of queue default could not be aggregated" in errors[0]
     if how == "none":
         assert "digest() returned None" in errors[0]
+    if how == "nonsense":
+        assert "expected task.call(...) or several of them" in errors[0]
 
 
 async def test_a_task_that_is_refused_keeps_the_members(
