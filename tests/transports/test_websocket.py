@@ -55,6 +55,14 @@ async def test_an_independent_client_speaks_json_in_text_messages() -> None:
         assert await socket.recv() == '{"t":"accept","rid":1}\n{"t":"accept","rid":2}\n'
 
 
+@pytest.mark.parametrize("code", [1000, 4321])
+async def test_a_close_is_answered_with_its_own_code(code: int) -> None:
+    async with house("websocket") as one, library(one) as socket:
+        await socket.close(code)
+        assert socket.protocol.close_rcvd is not None
+        assert socket.protocol.close_rcvd.code == code
+
+
 async def test_text_where_binary_was_agreed_is_a_bad_frame() -> None:
     async with house("websocket") as one, library(one) as socket:
         await socket.send("text")
