@@ -27,6 +27,11 @@ FLAGS = [
 ]  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _nothing_left_behind() -> None:
+    """Not looked at here: the browser and the dashboards, with their apps and servers, are shared by many tests."""
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     program = os.environ.get("VEREDUS_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
