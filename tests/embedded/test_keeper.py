@@ -166,6 +166,8 @@ def test_without_its_socket_the_server_is_stopped_and_the_next_one_has_its_data(
     server = embedded.ensure(data, linger=0.4)
     with Probe(server.socket) as client:
         client.ask("SET", "horse", "veredus")
+        log = Folder.at(data).keeper_log  # one that has not connected yet would wait for the socket to appear
+        until_sync(lambda: "keeping the server" in log.read_text(), what="a keeper that is connected")
         os.unlink(server.socket)
         until_sync(lambda: not is_alive(server.pid), what="the end of the server")
     assert "nobody can connect any more" in Folder.at(data).keeper_log.read_text()
@@ -183,3 +185,16 @@ def test_an_idle_server_stays_while_somebody_is_about_to_start_one(data: Path) -
         pause_sync(2.0, proves="it is not stopped under the feet of the one who holds the lock")
         assert is_alive(server.pid)
     until_sync(lambda: not is_alive(server.pid), what="the end of the idle server")
+
+
+def test_reconnecting_to_a_server_without_a_socket_ends_the_server(data: Path) -> None:
+    server = embedded.ensure(data)
+    kill(keeper_pid(data))
+    folder = Folder.at(data)
+    adopting = _Keeper(folder, locks.take(folder.keeper_lock, timeout=1.0))
+    adopting._socket = server.socket
+    os.unlink(server.socket)
+    with pytest.raises(ConnectionError, match="is gone"):
+        adopting._connect_again()
+    until_sync(lambda: not is_alive(server.pid))
+    adopting._lock.release()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from tests.support import processes
 from tests.support.waiting import PATIENCE, until_sync
 from veredus import embedded
 from veredus.cli.redis import redis_group
+from veredus.embedded import locks
+from veredus.embedded.folder import Folder
 from veredus.embedded.foreground import _Signals
 from veredus.embedded.probe import Probe
 from veredus.errors import EmbeddedError
@@ -132,3 +135,16 @@ def test_stop_waits_no_longer_than_it_is_told(data: Path) -> None:
         os.kill(server.pid, signal.SIGCONT)
     assert isinstance(result.exception, EmbeddedError)
     assert f"the server (pid {server.pid}) of {data} did not shut down: timed out" in str(result.exception)
+
+
+def test_stop_waits_for_a_shutdown_that_is_under_way(data: Path) -> None:
+    server = embedded.ensure(data)
+    os.kill(server.pid, signal.SIGSTOP)
+    os.unlink(server.socket)  # what a server does first when it shuts down
+    os.kill(server.pid, signal.SIGTERM)
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(embedded.stop, data)
+        until_sync(lambda: locks.is_held(Folder.at(data).start_lock))
+        os.kill(server.pid, signal.SIGCONT)
+        assert stopped.result() is True
+    assert not is_alive(server.pid)

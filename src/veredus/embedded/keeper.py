@@ -150,8 +150,18 @@ class _Keeper:
                 return Probe(self._socket)
             except ConnectionError:
                 raise
+            except FileNotFoundError as exc:  # nobody can connect any more, and it cannot be asked to shut down
+                self._terminate()
+                raise ConnectionResetError(f"{self._socket} is gone") from exc
             except OSError:  # so busy that not even new connections are taken in
                 waiting.nap(LONGEST_NAP)
+
+    def _terminate(self) -> None:
+        """SIGTERM: the server saves its data and ends."""
+        if self._launched is not None:
+            self._launched.process.terminate()
+        elif (known := record.read(self._folder)) is not None and locks.is_held(self._folder.server_lock):
+            os.kill(known.pid, signal.SIGTERM)
 
     def _look(self, probe: Probe) -> _Seen | None:
         """What there is to see, or None while somebody else is connected."""

@@ -72,6 +72,8 @@ def stop(data: str | os.PathLike[str] | None = None, timeout: float = 10.0) -> b
         try:
             with Probe(known.socket, timeout) as probe:
                 probe.shut_down()
+        except (FileNotFoundError, ConnectionError):
+            pass  # it no longer listens: a shutdown that was asked for earlier is under way
         except (OSError, Refused) as exc:
             raise EmbeddedError(f"the server (pid {known.pid}) of {folder.path} did not shut down: {exc}") from exc
         if not waiting.until(lambda: not _is_alive(folder), timeout):
