@@ -105,6 +105,26 @@ async def test_hooks_may_be_async_and_whatever_they_raise_means_no() -> None:
     assert (await identify(lambda token: Identity(user="ada", expires_at=99.0), "ada", 98.9)).user == "ada"
 
 
+@pytest.mark.parametrize("user", ["", "x" * 256, "\u00e9" * 128])
+def test_a_user_is_a_text_of_at_most_256_bytes(user: str) -> None:
+    assert Identity(user=user).user == user
+
+
+@pytest.mark.parametrize("user", [None, 7, b"ada", "x" * 257, "\u00e9" * 129])
+def test_any_other_user_is_refused(user: Any) -> None:
+    with pytest.raises(ConfigError, match=r"user: .*at most 256 bytes"):
+        Identity(user=user)
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "5", None])
+def test_a_limit_of_a_client_is_a_number_above_0(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"request_rate: .*a number above 0"):
+        Identity(user="ada", limits={"request_rate": value})
+    assert Identity(user="ada", limits={"request_rate": 0.5, "request_burst": 1}).limits["request_rate"] == 0.5
+    with pytest.raises(ConfigError, match="did you mean 'request_rate'"):
+        Identity(user="ada", limits={"request_rat": 5})
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [

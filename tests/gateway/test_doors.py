@@ -14,7 +14,7 @@ from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
 from tests.support.waiting import forever, until
 from veredus import App
-from veredus.gateway import reception
+from veredus.gateway import reception, server
 from veredus.gateway.auth import Identity
 from veredus.gateway.server import Gateway
 from veredus.store.store import Store
@@ -223,3 +223,33 @@ async def test_a_gateway_that_stops_takes_its_name_from_the_list_and_ends_its_li
             assert steps == ["begin"]
     assert steps == ["begin", "end"]
     assert {node.alive for node in (await gw_store.nodes.nodes()).values()} <= {False}
+
+
+async def test_nobody_comes_in_while_a_gateway_drains(app: App) -> None:
+    gw = gateway(app)
+    await gw.start()
+    client = await JsonClient.open(gw, "ada")
+    address = gw.ws_address
+    stopping = asyncio.create_task(gw.stop(drain=0.3))
+    assert (await client.frame("goaway"))["reconnect_within_ms"] == 300
+    assert gw.not_ready()
+    with pytest.raises((OSError, InvalidHandshake)):
+        await JsonClient.connect(f"ws://{address}/")
+    assert not stopping.done()
+    assert await client.close_code() == 4000
+    await stopping
+
+
+async def test_a_client_that_does_not_leave_is_cut_when_a_gateway_stops(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads nothing, so it never hears the last words and never closes its end."""
+    monkeypatch.setattr(server, "LAST_WORDS", 0.05)
+    gw = gateway(app)
+    await gw.start()
+    await JsonClient.open(gw, "ada")
+    (connection,) = gw.delivery.connections
+    monkeypatch.setattr(connection.transport, "close", lambda code, reason="": None)
+    await gw.stop(drain=0.0)
+    assert not gw.delivery.connections
+    assert connection.transport.closed

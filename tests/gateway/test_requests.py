@@ -291,6 +291,10 @@ async def test_handlers_in_the_gateway(app: App) -> None:
     async def late() -> None:
         await forever()
 
+    @app.action("coroutine", where="gateway")
+    def coroutine() -> Any:
+        return asyncio.sleep(0)
+
     hanging: list[int] = []
 
     @app.action("hang", where="gateway")
@@ -311,11 +315,14 @@ async def test_handlers_in_the_gateway(app: App) -> None:
         assert (await client.frame("msg", rid=4))["code"] == 400
         await client.request(5, "late")
         assert (await client.frame("msg", rid=5))["code"] == 408
-        for rid in (6, 7):
+        await client.request(6, "coroutine")
+        answer = await client.frame("msg", rid=6)
+        assert (answer["code"], answer["error"]) == (500, "the handler failed (ResultError)")
+        for rid in (7, 8):
             await client.request(rid, "hang", {"rid": rid})
-        await until(lambda: hanging == [6, 7])
-        await client.request(8, "hang", {"rid": 8})
-        assert (await client.frame("reject"))["rid"] == 8
+        await until(lambda: hanging == [7, 8])
+        await client.request(9, "hang", {"rid": 9})
+        assert (await client.frame("reject"))["rid"] == 9
 
 
 async def test_serial_requests_of_one_session_run_one_after_the_other(app: App) -> None:

@@ -256,6 +256,22 @@ async def test_an_expired_message_becomes_a_tombstone_live_and_in_replay(app: Ap
         assert (second["seq"], second["body"]) == (2, "new")
 
 
+@pytest.mark.parametrize("body", ["small", "x" * 20_000], ids=["hinted", "read"])
+async def test_what_expires_on_its_way_to_a_client_that_is_here_becomes_a_tombstone(app: App, body: str) -> None:
+    """A small message comes with its hint, a large one is read from the log; the server's clock decides."""
+    async with gateway(app, position_check=600.0) as gw:
+        client = await JsonClient.open(gw, "ada")
+        await app.push(body, session=client.sid, ttl=60)
+        gw._clock.offset += 120.0
+        ahead = time.time() - time.monotonic() + 100.0
+        await until(lambda: gw.delivery._wall_offset > ahead, what="a tick")
+        await app.push(body, session=client.sid, ttl=60)
+        await app.push(body, session=client.sid, ttl=600)
+        await app.push(body, session=client.sid)
+        kinds = [one["kind"] for one in await client.take(4)]
+        assert kinds == ["notify", "tombstone", "notify", "notify"]
+
+
 @pytest.mark.parametrize("policy", ["drop_oldest", "reject"])
 async def test_over_quota_the_client_is_told_exactly_what_it_lost(app: App, policy: str) -> None:
     async with gateway(app, quota_entries=10, policy=policy) as gw:

@@ -153,6 +153,27 @@ async def test_a_gateway_that_was_taken_for_dead_looks_after_its_sessions(app: A
         assert (await JsonClient.open(gw, "ada", client.resumption())).welcome["result"] == "resumed"
 
 
+async def test_a_beat_in_time_looks_at_no_session(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway(app, position_check=NEVER) as gw:
+        looks: list[None] = []
+        monkeypatch.setattr(gw.delivery, "look_at_all", lambda: looks.append(None))
+        await JsonClient.open(gw, "ada")
+        await gw.upkeep.beat()
+        assert looks == []
+        assert "taken it for dead" not in caplog.text
+
+
+async def test_a_gateway_without_sessions_that_was_silent_does_not_complain(
+    app: App, gw_store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway(app, position_check=NEVER) as gw:
+        await gw_store.nodes.leave(gw.node)
+        await gw.upkeep.beat()
+    assert "taken it for dead" not in caplog.text
+
+
 async def test_a_session_that_is_attached_here_by_mistake_is_let_go(
     app: App, gw_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,14 @@ def test_what_is_taken_out_is_not_due() -> None:
     assert not wheel.take("b", slot)
 
 
+@pytest.mark.parametrize("slot", [0.1, 3.0])
+def test_it_begins_at_the_time_it_is_given(slot: float) -> None:
+    wheel: Wheel[str] = Wheel(slot, 1000.0)
+    wheel.put("a", 1000.0 + slot)
+    assert wheel.due(1000.0) == []
+    assert wheel.due(1000.0 + 3 * slot) == ["a"]
+
+
 def test_after_a_long_sleep_the_oldest_comes_first() -> None:
     wheel: Wheel[int] = Wheel(0.01, 0.0)
     for item in (3, 1, 2):

@@ -117,17 +117,22 @@ async def test_failures_become_error_responses_that_say_no_more_than_they_should
     @app.action(queue="r")
     async def takes(order: int) -> None: ...
 
+    @app.action(queue="r", max_retry=5)
+    async def answers_nonsense() -> Any:
+        return object()
+
     sid = await _session(gw_store)
-    for rid, action in enumerate(("refuses", "breaks", "takes"), 1):
+    for rid, action in enumerate(("refuses", "breaks", "takes", "answers_nonsense"), 1):
         await _request(app, gw_store, sid, rid, action, {"order": "seven"} if action == "takes" else None)
     async with app.worker("r"):
-        for rid in (1, 2, 3):
+        for rid in (1, 2, 3, 4):
             log = await _until(gw_store, sid, rid)
     found = {one.rid: (one.code, one.error) for one in log}
     assert found[1] == (409, "sold out")
     assert found[2] == (500, "the handler failed (RuntimeError)")
     assert found[3][0] == 400
     assert "order" in found[3][1]
+    assert found[4] == (500, "the handler failed (ResultError)")
 
 
 async def test_an_error_response_only_when_no_retry_is_left_and_notifies_are_not_repeated(
@@ -185,6 +190,7 @@ async def test_a_request_that_fails_after_its_deadline_is_archived_and_one_that_
                 return (await app.inspector().task("r", handle.id)).state == state
 
             await until(has_ended)
+            assert (await app.inspector().task("r", handle.id)).max_retry == 5
 
 
 async def test_a_response_that_exists_already_stays_and_the_task_just_ends(app: App, gw_store: Store) -> None:

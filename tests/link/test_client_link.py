@@ -204,6 +204,13 @@ def test_done_takes_only_what_was_received() -> None:
 # ---- reconnects
 
 
+def test_a_cursor_of_another_log_acknowledges_nothing() -> None:
+    link = open_client()
+    link.receive(sent(message(1)), 1.0)
+    link.done(Cursor("e0", 1, 1001), 1.0)
+    assert link.cursor == START
+
+
 def test_a_resume_asks_from_what_was_done_and_drops_what_was_received_before() -> None:
     link = open_client()
     link.receive(sent(*(message(seq) for seq in range(1, 6))), 1.0)
@@ -425,6 +432,24 @@ def test_a_stall_is_found_by_the_top_in_a_ping() -> None:
     (end,) = link.tick(15.0)
     assert isinstance(end, Ended)
     assert end.code == CloseCode.INSUFFICIENT_STATE
+
+
+def test_a_ping_with_the_same_top_gives_a_stalled_server_no_more_time() -> None:
+    link = open_client()
+    link.receive(sent(Ping(1, 3)), 10.0)
+    link.receive(sent(Ping(2, 3)), 13.0)
+    assert isinstance(link.tick(15.0)[0], Ended)
+
+
+def test_a_new_connection_begins_with_its_hello_whatever_became_of_the_last_one() -> None:
+    link = open_client()
+    link.receive(sent(message(1)), 1.0)
+    link.done(at(1), 1.0)
+    link.request("left over")
+    link.connected(1.0)
+    assert [type(frame) for frame in drain(link)] == [Hello]
+    link.receive(sent(welcome("resumed", cursor=at(1), top=1)), 1.0)
+    assert link.deadline() > 30.0, "no ack is due: the hello said what was handled"
 
 
 def test_a_server_that_delivers_what_it_has_told_of_is_not_stalled() -> None:

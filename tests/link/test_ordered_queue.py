@@ -172,6 +172,8 @@ def test_resync_behind_what_was_sent_is_a_plain_ack(queue: OrderedMessageQueue) 
     assert queue.resync_sequence(2) == 0
     assert queue.get_queue_stats()["next_expected_seq"] == 4
     assert queue.pending_count == 1
+    queue.resync_sequence(1)
+    assert queue.last_acked_seq == 2
 
 
 def test_o9_an_ack_beyond_what_was_sent_is_refused_and_an_old_one_changes_nothing(queue: OrderedMessageQueue) -> None:

@@ -213,6 +213,31 @@ def test_a_client_may_ask_for_fewer_bytes_not_for_more() -> None:
         assert link.pending_count == agreed
 
 
+def test_what_the_client_has_is_not_in_the_replay() -> None:
+    link = new_link()
+    link.receive(sent(Hello()), 0.0)
+    link.welcome(Welcome("p001-s", "k", "resumed", cursor=Cursor(EPOCH, 5, 1005), top=7), entries(4, 7), 0.0)
+    assert (seqs(drain(link)), link.duplicates) == ([6, 7], 0)
+
+
+def test_an_older_word_of_how_far_the_log_reaches_takes_nothing_back() -> None:
+    link = open_server()
+    link.note_top(5)
+    link.note_top(3)
+    assert link.top == 5
+
+
+def test_little_room_is_enough_for_all_that_is_missing() -> None:
+    link = open_server(LinkConfig(window_messages=16))
+    link.offer_entries(entries(1, 15), 0.0)
+    link.note_top(16)
+    wanted = link.wanted()
+    assert wanted is not None
+    assert (wanted.from_seq, wanted.count) == (16, 1)
+    link.note_top(17)
+    assert link.wanted() is None, "small reads are saved up while more is missing than would fit"
+
+
 def test_entries_far_ahead_do_not_fill_the_memory() -> None:
     link = open_server(LinkConfig(window_messages=16))
     link.offer_entries(entries(5, 2000), 1.0)
@@ -256,6 +281,14 @@ def test_behind_a_gap_the_log_is_known_by_the_time_of_its_floor() -> None:
     link.offer_read(EPOCH, 6, 6, 6, [], 1.0)  # its time is not known
     link.doubt()
     assert link.offer_read(EPOCH, 6, 6, 6, [], 2.0, floor_ts=1006) == []
+
+
+def test_behind_a_gap_of_an_unknown_time_nothing_older_than_what_was_sent_leaves() -> None:
+    link = open_server()
+    link.offer_entries(entries(1, 5), 0.0)
+    link.offer_read(EPOCH, 8, 8, 9, [entry(9, ts=500)], 0.0)
+    frames = drain(link)
+    assert (seqs(frames), frames[-1]) == ([1, 2, 3, 4, 5], Gap(6, 8, "quota", 0))
 
 
 def test_a_gap_known_at_the_attach_leaves_between_welcome_and_replay() -> None:
@@ -593,6 +626,32 @@ def test_a_token_is_asked_for_ahead_and_ends_the_connection_at_its_time() -> Non
     link.receive(sent(Pong(3)), 141.0)
     assert link.tick(199.0) == []
     assert ended(CloseCode.TOKEN_EXPIRED, link.tick(200.0))
+
+
+def test_a_token_is_asked_for_once() -> None:
+    link = open_server()
+    link.token_expires(100.0)
+    for now in (40.0, 41.0, 42.0):
+        link.receive(sent(Join("g")), now)
+        link.tick(now)
+    assert drain(link) == [Ping(1, 0, False, 60_000)]
+
+
+def test_asking_for_a_token_gives_no_more_time_to_answer_an_earlier_ping() -> None:
+    link = open_server()
+    link.token_expires(90.0)
+    link.tick(25.0)
+    link.tick(30.0)
+    assert len(drain(link)) == 2
+    assert ended(CloseCode.NO_PONG, link.tick(35.0))
+
+
+def test_the_time_to_look_for_a_slow_reader_is_a_time_to_tick() -> None:
+    link = open_server(LinkConfig(slow_warn=2.0, slow_close=4.0, cleanup_interval=20.0))
+    link.offer_entries(entries(1, 1), 1.0)
+    assert link.deadline() == 3.0
+    assert link.tick(3.0) == [SlowConsumer(2.0)]
+    assert link.deadline() == 5.0
 
 
 def test_pings_say_that_the_store_is_out_of_reach() -> None:

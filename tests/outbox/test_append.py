@@ -110,6 +110,17 @@ async def test_drop_oldest_moves_the_policy_floor_and_keeps_the_numbers(log: Log
     assert await log.texts(sid) == ["h", "i", "j"]
 
 
+async def test_drop_oldest_drops_only_what_is_needed_of_what_was_not_acknowledged(log: Log) -> None:
+    size = len(tail("x" * 500)) + 24
+    sid = (await log.create(quota=Quota(bytes=3 * size))).sid
+    await log.push(sid, *["x" * 500] * 3)
+    assert await log.store.outbox.ack([(sid, 2, 0)]) == ["ok"]
+    assert [r.seq for r in await log.push(sid, *["y" * 500] * 2, policy="drop_oldest")] == [4, 5]
+    assert [text[0] for text in await log.texts(sid)] == ["x", "y", "y"], "there was room for both"
+    assert [r.seq for r in await log.push(sid, "z" * 500, policy="drop_oldest")] == [6]
+    assert [text[0] for text in await log.texts(sid)] == ["y", "y", "z"]
+
+
 async def test_close_ends_the_session_and_tells_its_node(log: Log) -> None:
     sid = (await log.create(quota=Quota(entries=1, policy="close"))).sid
     async with Ears(log.client, "n1") as ears:

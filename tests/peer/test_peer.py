@@ -14,7 +14,7 @@ from tests.peer.scripted import ScriptedGateway
 from tests.support.waiting import PATIENCE, forever, pause, until
 from veredus.errors import ConfigError
 from veredus.model.delivery import SyncHint
-from veredus.model.frames import Cancel, Gap, GoAway, Join, Kind, Ping, Volatile
+from veredus.model.frames import Cancel, ErrorCode, Gap, GoAway, Join, Kind, Ping, Volatile
 from veredus.peer import (
     Connected,
     Disconnected,
@@ -504,6 +504,28 @@ async def test_only_the_answer_to_the_last_wish_about_a_group_counts(
             answer(Volatile("veredus.group", json.dumps({"group": "room", "joined": joined, "code": 0}).encode()))
             await until(lambda joined=joined: len(events) == 2 - joined)
         await left
+
+
+async def test_a_refused_group_says_why_if_the_gateway_does(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another gateway may leave the text out, or send a code that this peer does not know."""
+    async with connect(gateway.url, **QUICK) as peer:
+        wire = gateway.session.wire
+        assert wire is not None
+        answer = wire.send
+        monkeypatch.setattr(wire, "send", lambda *frames: None)
+        for code, retryable in ((ErrorCode.UNAVAILABLE, True), (ErrorCode.FORBIDDEN, False), (999, False)):
+            joining = peer.join("room")
+            answer(Volatile("veredus.group", json.dumps({"group": "room", "joined": False, "code": code}).encode()))
+            with pytest.raises(RequestRejected) as refused:
+                await asyncio.wait_for(joining, PATIENCE)
+            assert str(refused.value) == f"group room: refused (code {int(code)})"
+            assert (refused.value.code, refused.value.retryable) == (code, retryable)
+        joining = peer.join("room")
+        answer(Volatile("veredus.group", b'{"group": "room", "code": 403, "error": "not you"}'))
+        with pytest.raises(RequestRejected, match="group room: not you"):
+            await asyncio.wait_for(joining, PATIENCE)
 
 
 async def test_the_end_fails_requests_without_an_answer(gateway: ScriptedGateway) -> None:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.queue import Queue
-from tests.support.servers import VALKEY_ONLY, RealServer
-from tests.support.waiting import PATIENCE, pause, until
+from tests.support.servers import VALKEY_ONLY, RealServer, free_port
+from tests.support.waiting import PATIENCE, pause, pause_sync, until
 from veredus.errors import AuthError, CommandRefused, ConnectionLost, NotReady
 from veredus.store.delays import Forwarded
 from veredus.store.redis import Redis
 from veredus.store.store import Store, connect
+from veredus.worker.supervisor import loop_factory
 
 NewServer = Callable[..., RealServer]
 
@@ -280,3 +281,46 @@ async def test_a_connection_over_tcp_is_kept_alive_by_the_system(
     await redis.command("PING", key="")
     transport = redis._connection._transport  # type: ignore[attr-defined]
     assert transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, loop_factory()], ids=["asyncio", "as workers have it"])
+def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner
+
+
+def test_an_answer_that_came_while_the_loop_was_blocked_is_read_not_missed(
+    valkey_server: RealServer, runner: asyncio.Runner
+) -> None:
+    """It is a handler that was late: "Redis is not available" would send people to the wrong place."""
+    much = b"x" * 20_000_000  # more than the system takes before the loop is blocked
+
+    async def ask() -> object:
+        redis = connect(valkey_server.url, timeout=0.1)
+        try:
+            asked = (await redis.open("")).call("ECHO", much)
+            pause_sync(0.8, proves="a blocked loop is not taken for a server that does not answer")
+            return await asked
+        finally:
+            await redis.close()
+
+    assert runner.run(ask()) == much
+
+
+def test_a_connection_that_was_being_made_while_the_loop_was_blocked_is_made_after_all(
+    new_server: NewServer, runner: asyncio.Runner
+) -> None:
+    server = new_server(port=free_port())
+
+    async def ask() -> object:
+        redis = connect(f"redis://127.0.0.1:{server.port}/1", timeout=0.1)
+        try:
+            asked = asyncio.ensure_future(redis.command("ECHO", "x", key=""))
+            for _ in range(3):  # it is in the middle of it
+                await asyncio.sleep(0)
+            pause_sync(0.8, proves="a blocked loop is not taken for a server that cannot be reached")
+            return await asked
+        finally:
+            await redis.close()
+
+    assert runner.run(ask()) == b"x"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import binascii
+import time
 from typing import Any
 
 import pytest
 
+from tests.support.waiting import forever
 from veredus.errors import ConnectionLost
 from veredus.store.slots import SLOTS, Endpoint, SlotMap, slot_of
 
@@ -14,7 +17,7 @@ A, B, C, D = (("h", port) for port in (1, 2, 3, 4))
 
 
 class World:
-    """Nodes that answer with a map, hang or are gone; and who was asked."""
+    """Nodes that answer with a map, hang, never answer or are gone; and who was asked."""
 
     def __init__(self) -> None:
         self.answers: dict[Endpoint, Any] = {}
@@ -27,6 +30,8 @@ class World:
             raise ConnectionLost("gone")
         if answer == "hangs":
             raise TimeoutError
+        if answer == "never":
+            await forever()
         return answer
 
 
@@ -109,8 +114,125 @@ async def test_an_answer_without_a_host_means_the_host_that_was_asked() -> None:
     slots.close()
 
 
+async def test_every_slot_of_a_range_belongs_to_its_node_and_no_other() -> None:
+    def node(endpoint: Endpoint) -> list[Any]:
+        return [endpoint[0].encode(), endpoint[1], b"id"]
+
+    world = World()
+    world.answers = {A: [[0, 0, node(A)], [1, 8191, node(B)], [8192, 8193, node(C)], [8195, SLOTS - 1, node(D)]]}
+    slots = SlotMap([A], world.ask)
+    assert await slots.find(0) == A
+    assert [slots.owner(slot) for slot in (0, 1, 8191, 8192, 8193, 8194, 8195, 16383)] == [A, B, B, C, C, None, D, D]
+    assert len(slots._owners) == 16384
+    slots.close()
+
+
+async def test_a_node_is_doubted_until_it_answers_or_has_left_the_cluster() -> None:
+    world = World()
+    world.answers = {A: rows(A, B), C: rows(A, D)}
+    slots = SlotMap([A, C], world.ask)
+    await slots.find(0)
+    assert not slots.is_doubted(B)
+    for endpoint in (A, B, C):
+        slots.doubt(endpoint)
+    assert all(slots.is_doubted(endpoint) for endpoint in (A, B, C))
+    slots.trust(A)
+    assert not slots.is_doubted(A)
+    slots.doubt(A)
+    world.answers = {C: rows(A, D)}
+    assert await slots.find(8192) == D
+    assert not slots.is_doubted(C), "it has answered"
+    assert not slots.is_doubted(B), "it is no node of this cluster any more"
+    assert slots.is_doubted(A)
+    world.answers = {D: rows(D, D)}
+    slots.doubt(D)
+    assert await slots.find(8192) == D
+    assert slots.is_doubted(A), "one that was named in the settings is asked again later, so it is remembered"
+    slots.close()
+
+
+async def test_one_that_was_behind_is_as_good_as_the_others_when_a_sound_map_was_learned() -> None:
+    world = World()
+    world.answers = {A: rows(A, B), C: rows(A, D)}
+    slots = SlotMap([A, C], world.ask)
+    slots.doubt(B)
+    assert await slots.find(0) == A  # who named the dead
+    slots.doubt(B)
+    assert await slots.find(8192) == D  # of the other
+    world.asked.clear()
+    slots.doubt(D)
+    await slots.find(8192)
+    assert world.asked == [A]
+    slots.close()
+
+
+async def test_a_node_that_a_slot_moved_to_is_asked_too() -> None:
+    world = World()
+    world.answers = {A: rows(A, B)}
+    slots = SlotMap([A], world.ask)
+    await slots.find(0)
+    slots.moved(0, D)
+    world.answers = {D: rows(D, D)}
+    slots.doubt(B)
+    assert await slots.find(8192) == D
+    slots.close()
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(0.0, 0), (0.5, 0), (1.5, 1)])
+async def test_a_moved_slot_is_no_reason_to_look_at_a_map_that_is_fresh(seconds: float, asked: int) -> None:
+    world = World()
+    world.answers = {A: rows(A, B)}
+    slots = SlotMap([A], world.ask)
+    await slots.find(0)
+    world.asked.clear()
+    slots._learned_at -= seconds
+    slots.moved(0, D)
+    await asyncio.sleep(0)
+    assert len(world.asked) == asked
+    assert slots.owner(0) == (A if asked else D)
+    slots.close()
+
+
+async def test_a_look_at_the_whole_map_that_fails_is_not_repeated_for_every_moved_slot() -> None:
+    world = World()
+    world.answers = {A: rows(A, B)}
+    slots = SlotMap([A], world.ask)
+    await slots.find(0)
+    world.answers = {}
+    world.asked.clear()
+    slots._learned_at = time.monotonic() - 10.0
+    for slot in range(5):
+        slots.moved(slot, A)
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert world.asked == [A, B]
+    assert slots._learning is not None
+    assert not slots._learning._log_traceback, "asyncio need not complain that nobody waited for it"
+    slots.close()
+
+
+async def test_closed_it_asks_nobody_any_more() -> None:
+    world = World()
+    world.answers = {A: "never"}
+    slots = SlotMap([A], world.ask)
+    slots.close()  # it had not begun
+    waiting = asyncio.create_task(slots.find(0))
+    while not world.asked:
+        await asyncio.sleep(0)
+    slots.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert slots._learning is not None
+    assert slots._learning.cancelled()
+
+
 def test_slots_of_keys() -> None:
-    """The examples of the specification."""
+    """The examples of the specification, and keys with an empty or no part in braces."""
+    assert [slot_of(key) for key in ("foo", "bar", "hello")] == [12182, 5061, 866]
+    for whole in ("foo{}{bar}", "{}", "{}a}", "a{b", "a}b{"):
+        assert slot_of(whole) == binascii.crc_hqx(whole.encode(), 0) % 16384, whole
+    assert slot_of("{a}") == slot_of("a")
+    assert slot_of("x{a}y}") == slot_of("a")
     assert slot_of("123456789") == 0x31C3
     assert slot_of("{user1000}.following") == slot_of("{user1000}.followers")
     assert slot_of("foo{}{bar}") != slot_of("{bar}")

@@ -13,11 +13,12 @@ from tests.support.proxy import proxy_before
 from tests.support.queue import Queue
 from tests.support.servers import RealServer
 from veredus.errors import CommandRefused, ConnectionLost
+from veredus.model.pools import Rooms
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry
 from veredus.store.intake import Entry
 from veredus.store.leases import Extension, Holding, Sweep
 from veredus.store.store import Store, connect
-from veredus.store.work import Batch, Work
+from veredus.store.work import Ask, Batch, Work
 
 
 @pytest.fixture
@@ -48,7 +49,9 @@ async def test_several_queues_are_asked_at_once_and_each_answers_for_itself(
 ) -> None:
     await store.intake.add_many("other", [Entry("o", b"O")])
     await redis_client.set("asynq:{broken}:pending", "no list")
-    there, broken, other = await work.dequeue_each([("q", 2), ("broken", 1), ("other", 3)])
+    there, broken, other = await work.dequeue_each(
+        [Ask("q", 2, Rooms(loop=2)), Ask("broken", 1, Rooms(loop=1)), Ask("other", 3, Rooms(loop=3))]
+    )
     assert isinstance(there, Batch)
     assert isinstance(other, Batch)
     assert (there.rows, there.left) == ([("a", b"A"), ("b", b"B")], 4)
@@ -56,7 +59,7 @@ async def test_several_queues_are_asked_at_once_and_each_answers_for_itself(
     assert isinstance(broken, CommandRefused)
     await redis_client.delete("asynq:{broken}:pending")
     await store.intake.add_many("broken", [Entry("x", b"X")])
-    again, more = await work.dequeue_each([("broken", 1), ("q", 1)])
+    again, more = await work.dequeue_each([Ask("broken", 1, Rooms(loop=1)), Ask("q", 1, Rooms(loop=1))])
     assert isinstance(again, Batch)
     assert isinstance(more, Batch)
     assert (again.rows, again.owner) == ([("x", b"X")], "w:1")  # the question that was not answered, once more

@@ -14,6 +14,7 @@ from aioquic.asyncio.client import connect as library_connect
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataReceived
+from aioquic.tls import load_pem_private_key
 from cryptography import x509
 
 from tests.support.waiting import pause
@@ -23,6 +24,7 @@ from veredus.link.session import LinkConfig
 from veredus.link.transports.base import ABNORMAL
 from veredus.link.transports.certificate import VALID_FOR, make_local_certificate
 from veredus.link.transports.quic import connect_quic, listen_quic
+from veredus.link.transports.quic_reset import ResettableConnection, reset_packet, reset_token
 from veredus.model.frames import ALPN, Accept, CloseCode, Hello, Message, Request, Welcome
 from veredus.model.hosts import is_loopback
 
@@ -294,3 +296,33 @@ async def test_answers_come_also_to_requests_in_many_small_pieces() -> None:
             notes.transport.send([bytes([byte])])
             await asyncio.sleep(0)
         await notes.until(lambda: Accept(1) in notes.frames())
+
+
+def test_every_connection_id_of_a_server_has_a_reset_token_that_its_successor_can_make() -> None:
+    """Clients change to another id now and then: a reset under the first one would mean nothing to them by then."""
+    key = b"k" * 32
+    configuration = QuicConfiguration(is_client=False)
+    made = make_local_certificate()
+    configuration.certificate = x509.load_pem_x509_certificate(made[0])
+    configuration.private_key = load_pem_private_key(made[1])
+    server = ResettableConnection(
+        reset_key=key,
+        configuration=configuration,
+        original_destination_connection_id=b"12345678",
+    )
+    server._host_cids[0].was_sent = True
+    for _ in range(2):
+        server._remote_active_connection_id_limit += 2
+        server._replenish_connection_ids()
+    ids = [(one.cid, one.stateless_reset_token) for one in server._host_cids]
+    assert len(ids) > 3
+    assert ids == [(cid, reset_token(key, cid)) for cid, _ in ids]
+
+
+@pytest.mark.parametrize(("answered", "size"), [(22, 21), (21, None), (43, 42), (44, 43), (5000, 43)])
+def test_a_reset_is_smaller_than_what_it_answers_and_never_too_small(answered: int, size: int | None) -> None:
+    packet = reset_packet(b"k", b"id", answered)
+    assert (None if packet is None else len(packet)) == size
+    if packet is not None:
+        assert packet[0] & 0xC0 == 0x40, "it looks like any other packet of a connection"
+        assert packet.endswith(reset_token(b"k", b"id"))
