@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check mutants test-lowest matrix browser crash chaos full bench bench-peers docs docs-check lock clean
+.PHONY: help setup demo test check mutants test-lowest matrix browser interop crash chaos full bench bench-peers docs docs-check lock clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ matrix: $(STAMP) ## the tests on each Python and server found here, as a table; 
 browser: $(STAMP) ## the dashboard and the example's page in a headless Chromium; pictures in artifacts/ (needs a Chromium)
 	@VEREDUS_TEST_BROWSER=1 $(BIN)/python -m pytest tests/browser -q
 
+interop: $(STAMP) ## the tests beside live Go Asynq, which Go compiles the first time (needs Go; says so and skips without it)
+	@VEREDUS_TEST_GO=1 $(BIN)/python -m pytest tests/interop/live -q -s
+
 # Three long runs at full size; SIZE=small takes the part of each that fits into a minute.
 SIZE ?= full
 FULL := $(if $(filter full,$(SIZE)),VEREDUS_TEST_FULL=1,)
@@ -66,7 +69,7 @@ chaos: $(STAMP) ## the gateway's storm: 100,000 pushes, 5,000 requests, everythi
 	@$(FULL) $(BIN)/python -m pytest -q -s tests/gateway/test_chaos.py tests/gateway/test_stuck.py
 
 full: $(STAMP) ## all other folders that have full sizes: a million tasks, long runs of the models, leaders killed
-	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest -q -s tests/scheduler tests/inspector tests/link tests/outbox tests/dashboard
+	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest -q -s tests/scheduler tests/inspector tests/link tests/outbox tests/dashboard tests/handlers
 
 bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost beside the limits of this machine
 	@$(BIN)/python -m benchmarks

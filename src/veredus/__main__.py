@@ -1,6 +1,6 @@
 """`python -m veredus` is the command `veredus`."""
 
-from veredus.cli.main import main
+from veredus.cli.entry import main
 
 if __name__ == "__main__":
     main()

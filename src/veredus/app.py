@@ -10,13 +10,14 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from veredus.client.blocking import BlockingPortal
 from veredus.client.calls import DEFAULT_MAX_PAYLOAD, Call
 from veredus.client.handle import Handle
 from veredus.client.pushing import Pushing
 from veredus.client.steering import Steering
+from veredus.client.surroundings import Stage, Surroundings
 from veredus.client.task import P, R, T, Task, default_name
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import ConfigError
@@ -47,7 +48,7 @@ Middleware = Callable[[Job, Callable[[Job], Awaitable[Any]]], Awaitable[Any]]
 logger = logging.getLogger("veredus")
 
 
-class App(Scheduling, Steering, Serving, Pushing):
+class App(Scheduling, Steering, Serving, Pushing, Surroundings):
     """Tasks, topics and how to reach Redis. Making one connects to nothing.
 
     Without `url` it uses VEREDUS_REDIS_URL, then REDIS_URL, else a real server embedded on this machine.
@@ -66,6 +67,7 @@ class App(Scheduling, Steering, Serving, Pushing):
         archive_size: int | None = None,
         archive_days: int | None = None,
     ) -> None:
+        super().__init__()
         self._url = url
         self.archive = ArchiveLimits.make(archive_size, archive_days)
         self._defaults = Options().merged({"queue": queue})
@@ -76,8 +78,6 @@ class App(Scheduling, Steering, Serving, Pushing):
         self.max_payload = max_payload
         self.result_ttl = math.ceil(seconds("result_ttl", result_ttl))
         self.lifespan = lifespan
-        self.state: Any = None
-        """What `lifespan` yields, in a running worker."""
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.patterns: dict[str, Task[..., Any, Any]] = {}
         self.middlewares: list[Middleware] = []
@@ -360,7 +360,7 @@ class App(Scheduling, Steering, Serving, Pushing):
         return _embedded_redis(self._timeout, name)
 
     @property
-    def url(self) -> str | None:
+    def url(self) -> str | None:  # type: ignore[override]
         """Where Redis is; None means the embedded server."""
         return self._url or os.environ.get("VEREDUS_REDIS_URL") or os.environ.get("REDIS_URL") or None
 
@@ -373,6 +373,14 @@ class App(Scheduling, Steering, Serving, Pushing):
     def clock(self) -> Clock:
         """What tells the time: the system's, or a test's own."""
         return SYSTEM if self._stage is None else self._stage.clock
+
+    def _enter_stage(self, described: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
+        from veredus.testing.away import AwayStage
+
+        if not isinstance(self._stage, AwayStage):
+            self._stage = AwayStage(tell)
+            self.send_middlewares.append(self._stage.record)
+        self._stage.be_at(described)
 
     def _check_url(self, url: str) -> None:
         from veredus.store.address import parse_url
@@ -435,14 +443,6 @@ def _say_server(description: str) -> None:
 def _say_embedded(description: str) -> None:
     """Loud on purpose: a forgotten variable in production must not start a private queue silently."""
     logger.warning("neither VEREDUS_REDIS_URL nor REDIS_URL is set: using the %s", description)
-
-
-class Stage(Protocol):
-    """What stands in for server and time while an app is being tested."""
-
-    clock: Clock
-
-    def open_redis(self, name: str) -> Redis: ...
 
 
 class TaskDecorator:

@@ -44,6 +44,7 @@
 Raised by handlers, to steer what happens next (they are not failures of Veredus):
 
     SkipRetry    archive now, whatever retries are left
+    ResultError  raised for a handler whose return value cannot be stored: archived at once
     RevokeTask   delete the task, counted as processed, not as failed
     Refused      answer a client's request with this error, whatever retries are left
 """
@@ -152,10 +153,10 @@ class TaskIdConflict(TaskError):
 
 
 class TaskFailed(TaskError):
-    """The task ended without a result; `error` is what its last attempt ended with."""
+    """The task ended without a result; `error` is what its last attempt ended with, `traceback` where."""
 
-    def __init__(self, text: str, *, task_id: str = "", error: str = "") -> None:
-        self.task_id, self.error = task_id, error
+    def __init__(self, text: str, *, task_id: str = "", error: str = "", traceback: str = "") -> None:
+        self.task_id, self.error, self.traceback = task_id, error, traceback
         super().__init__(text)
 
 
@@ -305,6 +306,10 @@ class WorkerStopped(VeredusError):
 
 class SkipRetry(Exception):
     """Raise (or wrap) in a handler: archive the task now, whatever retries are left."""
+
+
+class ResultError(SkipRetry):
+    """What a handler returned cannot be stored. Archived at once: its work is done, and would be done again."""
 
 
 class RevokeTask(Exception):

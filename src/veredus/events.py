@@ -28,6 +28,14 @@ class TaskEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskOverran:
+    """A handler runs on after its deadline and its grace; `where` is loop, thread or process. Told once per attempt."""
+
+    message: TaskMessage
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseWasLost:
     """A settlement or a heartbeat found that somebody else has the task now."""
 
@@ -73,7 +81,7 @@ class Aggregated:
     task_ids: tuple[str, ...]
 
 
-Event = TaskStarted | TaskEnded | LeaseWasLost | TaskRecovered | ItemDropped | Forwarded | Aggregated
+Event = TaskStarted | TaskEnded | TaskOverran | LeaseWasLost | TaskRecovered | ItemDropped | Forwarded | Aggregated
 Listener = Callable[[Event], None]
 
 

@@ -58,7 +58,7 @@ def test_reload_errors_and_dashboard(valkey_server: RealServer, tmp_path: Path) 
     ):
         enqueue()
         until_sync(lambda: says("first"), what="the first worker")
-        assert "with 3 hands" in log.read_text(), "unknown options go to the worker"
+        assert "with 3 slots" in log.read_text(), "unknown options go to the worker"
         until_sync(lambda: f":{port}/" in log.read_text(), what="the dashboard")
         shop.write_text("this is no Python")
         until_sync(lambda: "it starts anew at the next change" in log.read_text(), what="the broken worker")

@@ -27,7 +27,8 @@ async def _dicts(rows: Coroutine[Any, Any, Any]) -> list[Any]:
 
 
 async def _one(row: Coroutine[Any, Any, Any]) -> Any:
-    return (await row).as_dict()
+    task = await row
+    return task.as_dict() | ({"traceback": task.traceback} if task.traceback else {})
 
 
 async def _searched(inspector: Inspector) -> list[Any]:
@@ -76,6 +77,19 @@ def test_json_is_what_the_inspector_says_and_tables_are_plain(veredus: Command) 
         assert (shown.code, shown.err) == (0, ""), line
         assert text in shown.out, line
         assert not NOT_PLAIN.search(shown.out), line
+
+
+def test_a_failed_task_is_shown_with_its_traceback(veredus: Command) -> None:
+    fill(veredus.url)
+    key, field = "asynq:{mail}:t:failed", "traceback"
+    task = veredus.look(lambda inspector: inspector.task("mail", "failed"))
+    veredus.redis.hset(key, field, f"{task.last_failed} {task.retried}\nTraceback:\n  File \x1b[31m1\nValueError: x")
+    lines = ["Traceback:", "  File  [31m1", "ValueError: x"]
+    shown = veredus.do("task inspect -q mail -i failed").out
+    assert shown.rstrip().split("\n")[-3:] == lines, "no terminal does what an error says"
+    assert veredus.do("task inspect -q mail -i failed --json").json["traceback"].split("\n")[-1] == "ValueError: x"
+    veredus.redis.hset(key, field, "1 0\nTraceback of another failure")
+    assert "Traceback" not in veredus.do("task inspect -q mail -i failed").out
 
 
 def test_stats(veredus: Command) -> None:

@@ -184,6 +184,29 @@ def test_a_signal_while_it_waits_for_the_first_answer_of_redis_ends_it_at_once(
             ends_cleanly(process)
 
 
+@pytest.mark.parametrize("number", [TERM, INT])
+@pytest.mark.parametrize("what", ["worker", "workers", "gateway", "scheduler"])
+def test_a_signal_before_the_command_is_loaded_ends_it_cleanly(
+    start: Start, tmp_path: Path, what: str, number: int
+) -> None:
+    """The first library that it loads sends it here; the server is never asked for anything."""
+    send = f"import os, threading\nos.kill(os.getpid(), {int(number)})\nthreading.Event().wait()\n"
+    (tmp_path / "click.py").write_text(send)
+    ends_cleanly(start(COMMANDS[what], "redis://127.0.0.1:1"))
+
+
+def test_a_command_that_only_looks_is_ended_by_a_signal_as_any_other(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE)
+        process = start(["gateway", "sessions"], f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+        asked, _ = silent.accept()
+        with asked:
+            assert asked.recv(1)
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
+    assert process.returncode == -TERM
+
+
 def run(program: str, server: RealServer, folder: Path, *arguments: str) -> None:
     """A program that runs a worker by itself; it ends with 0."""
     (folder / "run.py").write_text(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -99,3 +100,32 @@ def test_no_more_synchronous_handlers_run_at_once_than_there_are_threads(shop: S
     until_sync(lambda: len(shop.notes()) == 5, what="the others")
     process.terminate()
     assert process.wait(PATIENCE) == 0
+
+
+PROBE = """\
+from veredus import App
+
+class Probe(App):
+    def worker(self, **given):
+        worker = super().worker(**given)
+        print(repr({name: getattr(worker.config, name) for name in given}))
+        raise SystemExit(0)
+
+app = Probe()
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "setting"),
+    [
+        ([], "{}"),
+        (["--retry-while-running"], "{'retry_while_running': True}"),
+        (["--max-crashes", "7"], "{'max_crashes': 7}"),
+    ],
+)
+def test_options_of_the_command_are_settings_of_the_worker(shop: Shop, args: list[str], setting: str) -> None:
+    (shop.folder / "probe.py").write_text(PROBE)
+    done = shop.run("worker", "probe:app", *args)
+    flags = {"strict", "burst", "retry_while_running"}
+    given = {name: value for name, value in ast.literal_eval(done.stdout).items() if value or name not in flags}
+    assert repr(given) == setting

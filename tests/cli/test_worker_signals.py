@@ -74,6 +74,7 @@ from pathlib import Path
 from veredus import App
 from veredus.worker import supervisor
 from veredus.worker.config import WorkerConfig
+from veredus.worker.shared_beat import SharedBeat
 from veredus.worker.worker import Worker
 
 logging.basicConfig(level=logging.INFO)
@@ -86,7 +87,7 @@ async def slow() -> None:
     while not Path("gate").exists():
         await asyncio.sleep(0.01)
 
-sys.exit(supervisor.run_worker(Worker(app, WorkerConfig.make(), supervised=True)))
+sys.exit(supervisor.run_worker(Worker(app, WorkerConfig.make(), shared=SharedBeat(1))))
 """
 
 

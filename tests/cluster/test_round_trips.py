@@ -13,12 +13,13 @@ from tests.support.relays import Relay, relayed
 from tests.support.waiting import until
 from veredus import App
 from veredus.inspector.inspector import Inspector
+from veredus.model.pools import Rooms
 from veredus.store.groups import Probe
 from veredus.store.intake import Entry
 from veredus.store.leases import Holding
 from veredus.store.schedules import Schedules, Tick
 from veredus.store.store import Store, connect
-from veredus.store.work import Work
+from veredus.store.work import Ask, Work
 from veredus.wire import keys
 from veredus.wire.presence import ServerRecord
 
@@ -57,7 +58,7 @@ def _calls(desk: Desk) -> dict[str, Callable[[], Awaitable[Any]]]:
     probes = [(queue, [Probe("g", "s", 0, 0, 60_000)]) for queue in queues]
     ticks = [Tick(queue, "s", 0, 1, 1000, Entry("t", b"")) for queue in queues]
     return {
-        "dequeue": lambda: work.dequeue_each([(queue, 1) for queue in queues]),
+        "dequeue": lambda: work.dequeue_each([Ask(queue, 1, Rooms(loop=1)) for queue in queues]),
         "lengths": lambda: work.lengths(queues),
         "forward": lambda: store.delays.forward(queues),
         "extend": lambda: store.leases.extend(holdings),

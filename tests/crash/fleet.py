@@ -170,6 +170,7 @@ class Fleet:
     ) -> Process:
         """One worker: by the real command line if `cli` or at full size, else through the runner with short leases."""
         url = url or self.server.url
+        settings = {"max_crashes": 0, **settings}  # these tests kill more often than any task may
         if (cli or FULL) and not (fault or claim_ms or kill_after):
             command = [sys.executable, "-m", "veredus", "worker", "shop:app", "--redis", url]
             if not FULL:
@@ -276,7 +277,7 @@ class Fleet:
         return [
             name
             for name in sorted(key.decode() for key in self.redis.scan_iter(count=5000))
-            if not name.startswith(("asynq:queues", "asynq:servers", "asynq:workers"))
+            if not name.startswith(("asynq:queues", "asynq:servers", "asynq:workers", "asynq:types"))
             and not name.partition("}:")[2].startswith(fine)
         ]
 

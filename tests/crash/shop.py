@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -63,7 +64,7 @@ async def job(
     return str(os.getpid()) if result else None
 
 
-@app.task(name="threaded", retry_delay=0.1)
+@app.task(name="threaded", retry_delay=1.0)
 def threaded(seconds: float = 0.0, gate: str = "") -> None:
     """The same in a thread, deaf to being cancelled."""
     note("start")
@@ -73,7 +74,15 @@ def threaded(seconds: float = 0.0, gate: str = "") -> None:
     note("finish")
 
 
-@app.task(name="stubborn", retry_delay=0.1)
+@app.task(name="frozen", retry_delay=0.1)
+async def frozen(seconds: float = 0.0) -> None:
+    """C code that holds the GIL: no thread of the process moves."""
+    note("start")
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+    note("finish")
+
+
+@app.task(name="stubborn", retry_delay=1.0)
 async def stubborn(gate: str = "") -> None:
     """An async handler that ignores being cancelled."""
     note("start")

@@ -7,13 +7,14 @@ import signal
 
 import pytest
 
-from tests.crash.fleet import LEASE, LEASE_EXPIRED, Fleet, say
+from tests.crash.fleet import HERE, LEASE, LEASE_EXPIRED, Fleet, say
 from tests.support.sizes import FULL, size
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
 TIMEOUT = size(1, 5)
 """Seconds that the hanging handler has."""
+BLOCKING_LINE = 1 + (HERE / "shop.py").read_text().splitlines().index("            time.sleep(block)")
 STARTED_ELSEWHERE = size(12.0, 25.0)
 
 
@@ -86,9 +87,27 @@ def test_a_hung_child_is_replaced(fleet: Fleet) -> None:
     say(f"started again after {second.at - first.at:.1f} s; children {children} -> {set(supervisor.children())}")
     assert first.pid in children
     assert supervisor.log.count("ended with exit code 70") == 2
+    blocked = f"s by task {task_id} (job), at {fleet.folder / 'shop.py'}:{BLOCKING_LINE}: this process ends"
+    assert supervisor.log.count(blocked) == 2, supervisor.log
+    assert "Redis is not available" not in supervisor.log
     assert fleet.message(task_id).retried == 1
     canaries = fleet.enqueue(6)
     fleet.wait(lambda: len(fleet.finishes(*canaries)) == 6, "work as before")
+    assert fleet.breaches() == []
+
+
+def test_the_neighbours_of_a_hung_child_are_given_back_and_no_attempt_of_theirs_is_counted(fleet: Fleet) -> None:
+    supervisor = fleet.start(concurrency=10, max_tasks=10_000)  # one process, and a supervisor
+    neighbours = fleet.enqueue(3, gate="open", options={"max_retry": 0})
+    neighbours += fleet.enqueue(2, task="threaded", gate="open", options={"max_retry": 0})
+    fleet.wait(lambda: len(fleet.starts()) == 5, "the neighbours")
+    (task_id,) = fleet.enqueue(block=3600, options={"timeout": TIMEOUT, "max_retry": 0})
+    fleet.wait(lambda: fleet.field(task_id, "state") == "archived", "the archive", seconds=STARTED_ELSEWHERE + 5)
+    fleet.open_gate("open")
+    fleet.wait(lambda: len(fleet.finishes(*neighbours)) == 5, "the neighbours elsewhere")
+    assert {fact.attempt for fact in fleet.finishes(*neighbours)} == {1}
+    assert fleet.number_in("archived") == 1
+    assert "ended with exit code 70" in supervisor.log
     assert fleet.breaches() == []
 
 

@@ -66,6 +66,19 @@ def test_a_child_that_keeps_dying_holds_up_nobody(fleet: Fleet) -> None:
     say(f"run again {time.monotonic() - killed_at:.1f} s after the kill")
 
 
+def test_a_task_that_kills_its_process_every_time_is_archived_whatever_its_retries(fleet: Fleet) -> None:
+    supervisor = fleet.start(cli=True, processes=2, concurrency=5, lease=LONG_LEASE, max_crashes=3)
+    (task_id,) = fleet.enqueue(kills=100, options={"max_retry": 100})
+    fleet.wait(lambda: fleet.field(task_id, "state") == "archived", "the archive")
+    assert len(fleet.starts(task_id)) == 3
+    assert fleet.message(task_id).error_msg == "killed its worker 3 times"
+    assert (
+        f"task {task_id} (job) of queue default lost its worker: archived, killed its worker 3 times" in supervisor.log
+    )
+    canaries = fleet.enqueue(10)
+    fleet.wait(lambda: len(fleet.finishes(*canaries)) == 10, "work as before")
+
+
 def test_children_end_when_their_supervisor_is_killed(fleet: Fleet) -> None:
     supervisor = fleet.start(cli=True, processes=2, concurrency=2, shutdown_timeout=1, lease=LONG_LEASE)
     ids = fleet.enqueue(4, gate="{n}") + fleet.enqueue(4)

@@ -13,7 +13,7 @@ from tests.dashboard.conftest import TOKEN, Api, Making
 from tests.outbox.support import Log
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, until
-from veredus import App, current
+from veredus import App, TaskFailed, current
 from veredus.dashboard.looks import row_of
 from veredus.inspector.inspector import Inspector
 from veredus.model.info import SECOND, TaskInfo
@@ -88,6 +88,20 @@ async def test_a_search_goes_on_from_its_cursor(app: App, api: Api, monkeypatch:
     assert steps >= 4
     by_payload = await api.get("tasks", queue="mail", state="scheduled", payload='"n":7}')
     assert len(by_payload["tasks"]) == 1
+
+
+async def test_a_failed_task_with_its_traceback(app: App, api: Api) -> None:
+    @app.task(name="fail", queue="reports", max_retry=0)
+    async def fail() -> None:
+        raise ValueError("boom")
+
+    handle = await fail.enqueue()
+    async with app.worker("reports"):
+        with pytest.raises(TaskFailed) as caught:
+            await handle.result(timeout=PATIENCE)
+    seen = await api.get("task", queue="reports", id=handle.id)
+    assert (seen["last_err"], seen["traceback"]) == ("ValueError: boom", caught.value.traceback)
+    assert 'raise ValueError("boom")' in seen["traceback"]
 
 
 async def test_one_task_with_everything_that_is_known_of_it(app: App, api: Api, inspector: Inspector) -> None:

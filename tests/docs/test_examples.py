@@ -24,7 +24,9 @@ EXAMPLES = ROOT / "examples"
 # What each prints, as a pattern; order_per_key and limits are run by tests/order, progress by tests/browser.
 PRINTED = {
     "hello.py": r"hello world!\nhello later\.\.\.",
-    "delayed_and_retried.py": r"scheduled\norder 7 paid at attempt 3\nin time\narchived: there is no order -1",
+    "delayed_and_retried.py": (
+        r"scheduled\norder 7 paid at attempt 3\nin time\narchived: SkipRetry: there is no order -1"
+    ),
     "cron.py": r"one second apart: \[1, 1\]\neach once: True",
     "unique.py": r"asked for: 30 stored: 3\nrefreshed: \[0, 1, 2\]\nagain: True",
     "groups.py": r"to ann: eve1: hello, eve2: hello, eve3: hello\nto bob: eve1: hello, eve2: hello, eve3: hello",

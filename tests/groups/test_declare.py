@@ -15,6 +15,7 @@ from veredus import App, ConfigError, Depends, Job, PayloadError
 from veredus.model.grouping import Agenda, aggregated_id, backoff, find
 from veredus.model.message import TaskMessage
 from veredus.wire.members import member_decoder_for
+from veredus.worker.announcement import warnings
 
 
 @dataclass
@@ -195,3 +196,10 @@ def test_the_agenda_forgets_what_is_gone() -> None:
     assert ("q", "a") not in agenda
     assert sorted(agenda.take(1.0, 10)) == [("q", "b"), ("r", "a")]
     assert agenda.next() is None
+
+
+def test_an_app_that_only_aggregates_is_not_said_to_have_no_tasks() -> None:
+    app = App("redis://127.0.0.1:1")
+    assert "this app has no tasks" in warnings(app, {"default": 1})[0]
+    app.aggregate("a")(nothing)
+    assert warnings(app, {"default": 1}) == []

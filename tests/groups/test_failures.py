@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import logging
 import time
@@ -21,11 +22,12 @@ from veredus.wire.messages import decode_task
 pytestmark = VALKEY_ONLY
 
 
-@pytest.mark.parametrize("how", ["raises", "none", "nonsense", "same group", "exits", "cancels itself"])
+@pytest.mark.parametrize("how", ["raises", "none", "nonsense", "coroutine", "same group", "exits", "cancels itself"])
 async def test_a_function_that_fails_gives_its_members_back_and_is_tried_again(
     kitchen: Kitchen, look: Look, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     calls: list[float] = []
+    coroutines: list[Any] = []
 
     @kitchen.app.aggregate("bad", grace=1, max_size=2)
     async def digest(group: str, jobs: list[Job]) -> Any:
@@ -41,6 +43,9 @@ async def test_a_function_that_fails_gives_its_members_back_and_is_tried_again(
             raise asyncio.CancelledError
         if how == "same group":
             return kitchen.item.using(group="bad").call(1)
+        if how == "coroutine":
+            coroutines.append(asyncio.sleep(0))
+            return coroutines[-1]
         return None if how == "none" else [kitchen.summary]
 
     kitchen.aggregate("good", max_size=1)
@@ -61,7 +66,8 @@ async def test_a_function_that_fails_gives_its_members_back_and_is_tried_again(
     assert "group bad of queue default could not be aggregated" in errors[0]
     if how == "none":
         assert "digest() returned None" in errors[0]
-    if how == "nonsense":
+    assert all(inspect.getcoroutinestate(one) == inspect.CORO_CLOSED for one in coroutines), "Python would warn of them"
+    if how in ("nonsense", "coroutine"):
         assert "expected task.call(...) or several of them" in errors[0]
 
 

@@ -42,7 +42,7 @@ def view(dump: Dump) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for key, row in dump.rows.items():
-        if key.startswith(("asynq:servers", "asynq:workers")) or ":batch:" in key:
+        if key.startswith(("asynq:servers", "asynq:workers", "asynq:types")) or ":batch:" in key:
             continue
         if row.type == "hash":
             value: Any = {name.decode(): named(text.decode()) for name, text in row.value.items() if name != b"msg"}

@@ -193,7 +193,7 @@ async def test_typed_members_and_those_that_do_not_fit(app: App, look: Look) -> 
         await look.ends(junk.id, "archived")
     assert got == [Line(1, "one"), Line(2, "two")]
     assert message is not None
-    assert message.error_msg.startswith("payload does not fit: ")
+    assert message.error_msg.startswith("PayloadError: payload does not fit: ")
     assert await look.client.keys("asynq:{default}:unique:*") == []
     assert set(await look.scores("archived")) == {bad.id, junk.id}
 

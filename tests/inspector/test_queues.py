@@ -16,6 +16,7 @@ from veredus.model.lifecycle import State
 from veredus.model.message import TaskMessage
 from veredus.store.queues import MAX_GROUPS
 from veredus.store.store import Store
+from veredus.wire import keys
 from veredus.wire.presence import ServerRecord, encode_worker
 
 
@@ -35,6 +36,19 @@ async def test_the_numbers_of_a_queue(q: Bench) -> None:
     assert shown.memory_usage == 0
     assert await info.stats() == [shown]
     assert shown.as_dict()["latency_ms"] == 1500.0
+
+
+async def test_a_queue_is_paused_and_closed_once_and_since_when_is_noted_in_seconds(q: Bench) -> None:
+    await q.pend("a")
+    info = Inspector(q.redis, now_ms=NOW)
+    for begin, end, key in (
+        (info.pause, info.resume, keys.paused("q")),
+        (info.close_queue, info.open_queue, keys.closed("q")),
+    ):
+        assert [await begin("q"), await begin("q")] == [True, False]
+        assert await q.redis.command("GET", key, key=key) == str(NOW // 1000).encode()
+        assert [await end("q"), await end("q")] == [True, False]
+        assert await q.redis.command("EXISTS", key, key=key) == 0
 
 
 async def test_memory_is_asked_for_and_is_about_right(q: Bench, inspector: Inspector) -> None:

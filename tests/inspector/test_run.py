@@ -50,6 +50,14 @@ async def test_the_last_of_a_group_takes_the_group_off_the_list(q: Bench) -> Non
     assert await q.client.exists(q.key("groups"), q.key("g:g")) == 0
 
 
+@pytest.mark.parametrize("state", ["archived", "retry"])
+async def test_one_that_was_archived_may_crash_as_often_as_a_new_one(q: Bench, state: str) -> None:
+    await q.fill(state, "a")
+    await q.client.hset(q.task("a"), "losses", 3)
+    await q.inspector.run("q", "a")
+    assert await q.client.hget(q.task("a"), "losses") == (None if state == "archived" else b"3")
+
+
 async def test_one_that_has_expired_runs_all_the_same(q: Bench) -> None:
     await q.fill("archived", "a")
     await q.client.hset(q.task("a"), "expires_at", NOW - 1)

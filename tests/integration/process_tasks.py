@@ -53,6 +53,14 @@ def overrun(path: str) -> None:
     threading.Event().wait()  # until it is killed
 
 
+@app.task(queue="cpu")
+async def quick() -> None: ...
+
+
+@app.task(queue="cpu")
+def quick_thread() -> None: ...
+
+
 @app.task(run_in="process", queue="cpu")
 def until(path: str) -> None:
     """Runs until the file exists."""

@@ -121,7 +121,7 @@ async def test_what_is_no_failure_ends_after_so_many_deferrals(app: App, look: L
         message = await look.ends(handle.id, "archived")
     assert len(runs) == 6
     assert message is not None
-    assert (message.retried, message.error_msg) == (0, "not yet")
+    assert (message.retried, message.error_msg) == (0, "TimeoutError: not yet")
     assert (await look.fields(handle.id))["deferrals"] == b"5"
 
 

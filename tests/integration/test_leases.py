@@ -14,7 +14,7 @@ from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import PATIENCE, forever, until, until_sync
 from veredus import App
-from veredus.events import LeaseWasLost, TaskRecovered
+from veredus.events import LeaseWasLost, TaskOverran, TaskRecovered
 from veredus.store.store import Store, connect
 from veredus.store.work import Work
 from veredus.wire import keys
@@ -259,6 +259,31 @@ async def test_a_task_that_kills_its_worker_every_time_ends_archived(app: App, u
 
 
 @VALKEY_ONLY
+@pytest.mark.parametrize(
+    ("most", "before", "state", "text"),
+    [
+        (3, 1, "retry", "asynq: task lease expired"),
+        (3, 2, "archived", "killed its worker 3 times"),
+        (1, 0, "archived", "killed its worker once"),
+        (0, 99, "retry", "asynq: task lease expired"),
+    ],
+)
+async def test_a_task_that_killed_its_worker_too_often_is_archived_whatever_its_retries(
+    app: App, url: str, look: Look, most: int, before: int, state: str, text: str
+) -> None:
+    handle = await app.enqueue("poison", queue="orphaned", max_retry=100)
+    orphaned = look.of("orphaned")
+    if before:
+        await look.client.hset(orphaned.task(handle.id), "losses", before)
+    app.task(name="elsewhere", queue="other")(lambda: None)
+    await _take_and_vanish(url, "orphaned")
+    async with app.worker(["other"], **FAST, max_crashes=most, retry_delay=1000):
+        message = await orphaned.ends(handle.id, state)
+    assert message is not None
+    assert (message.retry, message.error_msg) == (100, text)
+
+
+@VALKEY_ONLY
 async def test_an_undecodable_message_of_a_dead_worker_is_archived(app: App, url: str, look: Look) -> None:
     handle = await app.enqueue("orphan", queue="orphaned")
     await _take_and_vanish(url, "orphaned")
@@ -271,7 +296,9 @@ async def test_an_undecodable_message_of_a_dead_worker_is_archived(app: App, url
 
 
 @VALKEY_ONLY
-async def test_a_hung_thread_is_given_up_after_its_deadline(app: App, url: str, look: Look) -> None:
+async def test_a_hung_thread_is_given_up_after_its_deadline_if_it_may_be_retried_while_it_runs(
+    app: App, url: str, look: Look
+) -> None:
     """Its lease is not renewed past the deadline and its grace; another worker takes over, the late end is void."""
     release, returned = threading.Event(), threading.Event()
 
@@ -284,7 +311,8 @@ async def test_a_hung_thread_is_given_up_after_its_deadline(app: App, url: str, 
     twin = App(url)
     twin.task(name="elsewhere", queue="other")(lambda: None)
     hung = look.of("hung")
-    async with app.worker(["hung"], **FAST, deadline_grace=0.5, retry_delay=1000), twin.worker(["other"], **FAST):
+    settings = FAST | {"deadline_grace": 0.5, "retry_delay": 1000, "retry_while_running": True}
+    async with app.worker(["hung"], **settings), twin.worker(["other"], **FAST):
         handle = await hang.enqueue()
         # Not its first loss, or it would be due at once and might run again before anybody looks.
         await look.client.hset(hung.task(handle.id), "losses", 1)
@@ -295,3 +323,58 @@ async def test_a_hung_thread_is_given_up_after_its_deadline(app: App, url: str, 
         await until(returned.is_set)
     assert await hung.state(handle.id) == "retry"
     assert "result" not in await hung.fields(handle.id)
+
+
+@VALKEY_ONLY
+@pytest.mark.parametrize("where", ["loop", "thread"])
+async def test_a_handler_that_does_not_end_at_its_deadline_has_no_second_attempt_beside_it(
+    app: App, url: str, look: Look, where: str
+) -> None:
+    """Its lease is renewed as long as it runs; when it ends, the attempt has timed out."""
+    runs: list[str] = []
+    release = threading.Event()
+    overran: list[TaskOverran] = []
+
+    @app.task(name="thread", timeout=1, retry_delay=1000)
+    def in_thread() -> str:
+        runs.append("thread")
+        release.wait(PATIENCE)
+        return "late"
+
+    @app.task(name="loop", timeout=1, retry_delay=1000)
+    async def on_loop() -> str:
+        runs.append("loop")
+        while not release.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                pass
+        return "late"
+
+    def listen(event: Any) -> None:
+        if isinstance(event, TaskOverran):
+            overran.append(event)
+
+    twin = App(url)
+    twin.task(name="elsewhere", queue="other")(lambda: None)
+    worker = app.worker(**FAST, deadline_grace=0.2)
+    worker.bus.subscribe(listen)
+    async with worker, twin.worker(["other"], **FAST):
+        handle = await (on_loop if where == "loop" else in_thread).enqueue()
+        await until(lambda: overran)
+        assert worker.signs.overrun == 1
+        [first] = (await look.scores("lease")).values()
+
+        async def prolonged() -> bool:
+            return bool((await look.scores("lease"))[handle.id] - first > 2 * FAST["lease"])
+
+        await until(prolonged)
+        assert worker._hands.busy == 1
+        release.set()
+        message = await look.ends(handle.id, "retry")
+        assert message is not None
+        assert (message.retried, message.error_msg) == (1, "context deadline exceeded")
+        assert "losses" not in await look.fields(handle.id)
+        assert worker.signs.overrun == 0
+    assert runs == [where]
+    assert [(event.message.id, event.where) for event in overran] == [(handle.id, where)]

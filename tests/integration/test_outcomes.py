@@ -64,16 +64,16 @@ OUTCOMES: list[tuple[Any, dict[str, Any], str, int, int, int, str]] = [
     (_succeed, {}, "gone", 1, 0, 0, ""),
     (_succeed, {"retention": 60}, "completed", 1, 0, 0, ""),
     (_return, {}, "completed", 1, 0, 0, ""),
-    (_fail, {}, "retry", 1, 1, 1, "boom"),
-    (_fail, {"max_retry": 0}, "archived", 1, 1, 0, "boom"),
-    (_skip, {}, "archived", 1, 1, 0, "never again"),
+    (_fail, {}, "retry", 1, 1, 1, "ValueError: boom"),
+    (_fail, {"max_retry": 0}, "archived", 1, 1, 0, "ValueError: boom"),
+    (_skip, {}, "archived", 1, 1, 0, "SkipRetry: never again"),
     (_skip_silently, {}, "archived", 1, 1, 0, "skip retry for the task"),
-    (_skip_wrapped, {}, "archived", 1, 1, 0, "wrapped"),
+    (_skip_wrapped, {}, "archived", 1, 1, 0, "ValueError: wrapped"),
     (_revoke, {}, "gone", 1, 0, 0, ""),
     (_revoke, {"retention": 60}, "gone", 1, 0, 0, ""),
     (_revoke_wrapped, {}, "gone", 1, 0, 0, ""),
-    (_temporary, {}, "retry", 0, 0, 0, "try later"),
-    (_temporary, {"max_retry": 0}, "archived", 1, 1, 0, "try later"),
+    (_temporary, {}, "retry", 0, 0, 0, "Temporary: try later"),
+    (_temporary, {"max_retry": 0}, "archived", 1, 1, 0, "Temporary: try later"),
     (_hang, {"timeout": 1}, "retry", 1, 1, 1, "context deadline exceeded"),
     (_hang, {"deadline": datetime(2020, 1, 1, tzinfo=UTC)}, "retry", 1, 1, 1, "context deadline exceeded"),
     (_succeed, {"deadline": datetime(2020, 1, 1, tzinfo=UTC)}, "retry", 1, 1, 1, "context deadline exceeded"),
@@ -201,7 +201,7 @@ async def test_the_last_retry_archives_and_keeps_the_original_error(app: App, lo
         message = await look.ends(handle.id, "archived")
     assert len(attempts) == 3
     assert message is not None
-    assert (message.retried, message.error_msg) == (2, "attempt 3")
+    assert (message.retried, message.error_msg) == (2, "ValueError: attempt 3")
     assert await look.counters() == (3, 3)
 
 

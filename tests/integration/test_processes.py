@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration import process_tasks
+from tests.integration import process_more_tasks, process_tasks
 from tests.integration.support import FAST, Look
-from tests.support.processes import running
+from tests.support.processes import running, veredus
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, until, until_sync
 from veredus import App
+from veredus.model.job import Job
+from veredus.model.message import TaskMessage
+from veredus.wire.messages import encode_task
+from veredus.worker.context import Context
+from veredus.worker.executors.processes import ProcessDied, ProcessNotReady, ProcessPool
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
@@ -117,10 +124,12 @@ async def test_a_cancelled_handler_is_killed_and_its_process_takes_no_other_task
 
 
 PARENT = """
-import asyncio, sys
-from tests.integration import process_tasks
+import asyncio, sys, time
+from tests.integration import process_more_tasks, process_tasks
 from veredus.model.message import TaskMessage
 from veredus.wire.messages import encode_task
+from veredus.model.job import Job
+from veredus.worker.context import Context
 from veredus.worker.executors.processes import ProcessPool
 
 task = process_tasks.overrun
@@ -128,7 +137,8 @@ call = task.call(sys.argv[1])
 message = TaskMessage(type=task.name, payload=call.payload, id="1", queue="default", timeout=600)
 
 async def main():
-    await ProcessPool(1).run(task.function, encode_task(message))
+    async with ProcessPool(1).slot(task) as child:
+        await child.run(task, encode_task(message), Context(Job(message), time.time() + 600))
 
 if __name__ == "__main__":
     asyncio.run(main())
@@ -204,6 +214,114 @@ async def test_a_process_is_used_again_after_an_error_replaced_when_it_died_and_
         assert second != first
         assert _alive(second)
     await until(lambda: not _alive(second), what="the end of the process")
+
+
+async def test_a_task_that_kills_its_process_every_time_is_archived_whatever_its_retries(app: App, look: Look) -> None:
+    async with app.worker(**FAST, process_pool=1, retry_delay=0):
+        handle = await process_tasks.behave.using(max_retry=100).enqueue("die")
+        message = await look.ends(handle.id, "archived")
+    assert message is not None
+    assert message.retried == 2
+    assert (
+        message.error_msg == "killed its worker 3 times: ProcessDied: the process of this task ended with exit code 7"
+    )
+
+
+async def test_a_process_that_died_while_it_had_nothing_to_do_costs_no_task(app: App, look: Look) -> None:
+    async with app.worker(**FAST, process_pool=1):
+        first = await _pid(look)
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: not _alive(first))
+        handle = await process_tasks.about_me.using(max_retry=0).enqueue()
+        await look.ends(handle.id, "completed")
+
+
+WAYS = ["timeout", "cancel", "stop", "handler killed", "worker killed"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_whatever_a_handler_started_ends_with_its_process(url: str, look: Look, tmp_path: Path, way: str) -> None:
+    """Also what it started in sessions of their own, and what those started."""
+    more, file = process_more_tasks.have_children, tmp_path / "pids"
+    process_more_tasks.app.use(url)
+    handle = await more.using(timeout=3 if way == "timeout" else 600).enqueue(str(file))
+    root = Path(__file__).parents[2]
+    command = veredus("worker", "tests.integration.process_more_tasks:app", "--redis", url, "--shutdown-timeout", "0.1")
+    pids: list[int] = []
+    try:
+        with running([*command, "-q", "default", "--process-pool", "1"], cwd=root) as worker:
+            await until(file.exists)
+            pids += json.loads(file.read_text())
+            assert all(map(_alive, pids))
+            if way == "cancel":
+                await handle.cancel(then="delete")
+            elif way == "stop":
+                worker.terminate()
+            elif way == "handler killed":
+                os.kill(pids[0], signal.SIGKILL)
+            elif way == "worker killed":
+                worker.kill()
+            await until(lambda: not any(map(_alive, pids)), what=f"the end of {pids}")
+    finally:
+        await process_more_tasks.app.close()
+        for pid in json.loads(file.read_text()) if file.exists() else []:
+            if _alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+async def test_closing_a_pool_kills_its_processes_also_the_busy_ones(tmp_path: Path) -> None:
+    file, pool, task = tmp_path / "pids", ProcessPool(1), process_more_tasks.have_children
+    running = asyncio.create_task(_run_in(pool, task, str(file)))
+    await until(file.exists)
+    pids = json.loads(file.read_text())
+    pool.close()
+    assert not any(map(_alive, pids))
+    with pytest.raises(ProcessDied):
+        await running
+    with pytest.raises(ProcessNotReady):
+        await _run_in(pool, task, str(file))
+
+
+async def test_a_report_that_cannot_be_written_fails_in_the_handler_instead_of_hanging(tmp_path: Path) -> None:
+    pool = ProcessPool(1)
+    try:
+        with pytest.raises(LookupError, match="no worker runs this handler"):
+            await _run_in(pool, process_more_tasks.report, str(tmp_path / "release"))
+    finally:
+        pool.close()
+
+
+async def test_a_process_that_cannot_start_is_no_crash_of_its_handler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    monkeypatch.syspath_prepend(tmp_path)
+    pool = ProcessPool(1)
+    try:
+        with pytest.raises(ProcessNotReady, match="exit code 9"):
+            await _run_in(pool, importlib.import_module("deadly").task)
+    finally:
+        pool.close()
+
+
+DEADLY = f"""
+import os
+from veredus import App
+
+if os.getpid() != {os.getpid()}:
+    os._exit(9)
+
+@App("redis://127.0.0.1:1").task(run_in="process")
+def task() -> None: ...
+"""
+
+
+async def _run_in(pool: ProcessPool, task: Any, *args: Any) -> None:
+    """With a context that no worker has made."""
+    payload = task.call(*args).payload or b""
+    message = TaskMessage(type=task.name, payload=payload, id="1", queue="default", timeout=600)
+    async with pool.slot(task) as child:
+        await child.run(task, encode_task(message), Context(Job(message), time.time() + 600))
 
 
 SCRIPT = """

@@ -69,20 +69,6 @@ async def test_a_result_is_kept_for_the_longer_of_both_times(
     await app.close()
 
 
-async def test_a_result_that_cannot_be_written_is_dropped_and_told(
-    app: App, look: Look, caplog: pytest.LogCaptureFixture
-) -> None:
-    @app.task
-    async def give() -> Any:
-        return object()
-
-    async with app.worker(**FAST):
-        handle = await give.enqueue()
-        await look.ends(handle.id, "gone")
-    assert await look.counters() == (1, 0)
-    assert "is dropped" in caplog.text
-
-
 async def test_completed_tasks_are_cleared_when_their_time_is_over(app: App, look: Look) -> None:
     @app.task(retention=1)
     async def brief() -> None: ...

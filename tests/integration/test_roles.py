@@ -27,8 +27,8 @@ from veredus.store.intake import Entry
 from veredus.store.leases import Extension, Holding
 from veredus.store.redis import Server
 from veredus.store.store import Store, connect
-from veredus.store.work import Batch, Work
-from veredus.wire import keys
+from veredus.store.work import Ask, Batch, Work
+from veredus.wire import holding, keys
 from veredus.wire.messages import decode_task, encode_task
 from veredus.wire.presence import ServerRecord
 from veredus.worker.canceller import Canceller
@@ -44,6 +44,7 @@ from veredus.worker.roles.recoverer import Recoverer
 from veredus.worker.roles.subscriber import Subscriber
 from veredus.worker.roles.syncer import Syncer
 from veredus.worker.settlement import Settler
+from veredus.worker.supervisor import give_back
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
@@ -103,6 +104,30 @@ async def test_after_an_outage_no_task_is_claimed_before_its_worker_had_time_for
     assert await look.state("living") == "retry", "nobody prolonged it, and the connection is old enough"
 
 
+async def test_what_a_dead_worker_held_is_counted_over_all_queues(store: Store) -> None:
+    """The supervisor asks again until nothing was found, so the count must not be that of one queue alone."""
+    work = Work(store.redis, "dead", lease_ms=60_000)
+    for queue, ids in (("a", ["a1", "a2"]), ("b", ["b1"]), ("c", [])):
+        message = encode_task(go_message("t", queue=queue))
+        await store.intake.add_many(queue, [Entry(one, message) for one in [*ids, "free"]])
+        if ids:
+            await work.dequeue(queue, len(ids))
+    recoverer = _recoverer(store, WorkerConfig(lease=12.0))
+    assert await recoverer.give_back(holding.owner("dead", "")) == 3
+    assert await recoverer.give_back(holding.owner("dead", "")) == 0
+
+
+async def test_all_that_a_dead_worker_held_is_given_back_however_much_it_was(
+    app: App, store: Store, look: Look
+) -> None:
+    """One sweep claims a hundred."""
+    ids = [f"t{number}" for number in range(101)]
+    await store.intake.add_many("default", [Entry(one, encode_task(go_message("t", task_id=one))) for one in ids])
+    await Work(store.redis, "dead", lease_ms=60_000).dequeue("default", len(ids))
+    assert await give_back(app, WorkerConfig(lease=60.0), "dead", Bus()) == 101
+    assert (await look.active(), len(await look.scores("retry"))) == ([], 101)
+
+
 async def test_one_settlement_that_is_refused_does_not_hold_up_the_others(
     store: Store, look: Look, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,18 +173,11 @@ class _Away(Work):
 def _attempt(batch: Batch, *, timeout: float, grace: float, lease: float = 12.0) -> Attempt:
     """A running attempt of a batch's only task, which may take so many seconds."""
     ((task_id, data),) = batch.rows
-    now = time.monotonic()
-    return Attempt(
-        "default",
-        task_id,
-        batch.owner,
-        data,
-        decode_task(data),
-        Lease(now + lease, now + timeout + grace),
-        started_at=time.time(),
-        deadline=time.time() + timeout,
-        ends_at=now + timeout,
-    )
+    now, message = time.monotonic(), decode_task(data)
+    message.timeout = timeout or 1e-9  # type: ignore[assignment]  # 0 would be the default
+    attempt = Attempt("default", task_id, batch.owner, data, message, Lease(now + lease), started_at=time.time())
+    attempt.begin(time.time(), now, grace)
+    return attempt
 
 
 class _Heart:
@@ -186,16 +204,17 @@ class _Heart:
                 started_at=0.0,
                 active_worker_count=1,
             ),
-            lambda attempt, hung: self.overrun.append(attempt.task_id),
+            lambda attempt: self.overrun.append(attempt.task_id),
+            lambda what: None,
             Complaints(),
         )
 
 
-async def test_a_heartbeat_renews_a_lease_only_until_the_deadline_and_its_grace(
+async def test_a_task_that_may_be_retried_while_it_runs_is_leased_only_until_its_deadline_and_grace(
     store: Store, look: Look, redis_client: Any
 ) -> None:
     attempt = _attempt(await _active(store, "a", lease_ms=1000), timeout=30, grace=10)
-    heart = _Heart(WorkerConfig(lease=600.0), attempt)
+    heart = _Heart(WorkerConfig(lease=600.0, retry_while_running=True), attempt)
     ends_by = time.time() + 40
     await heart.beater.beat(store)
     assert time.time() + 20 < (await look.scores("lease"))["a"] <= math.ceil(ends_by)
@@ -207,14 +226,40 @@ async def test_a_heartbeat_renews_a_lease_only_until_the_deadline_and_its_grace(
     assert attempt.lease.is_valid(time.monotonic() + 500)
 
 
-async def test_a_handler_that_overran_its_time_is_told_once_and_its_lease_runs_out(store: Store, look: Look) -> None:
+@pytest.mark.parametrize("where", ["loop", "thread"])
+@pytest.mark.parametrize("retried", [False, True])
+async def test_a_handler_that_overran_its_time_is_told_once_and_keeps_its_lease_unless_it_may_be_retried(
+    store: Store, look: Look, where: str, retried: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     attempt = _attempt(await _active(store, "a", lease_ms=60_000), timeout=0, grace=0)
-    heart = _Heart(WorkerConfig(lease=600.0), attempt)
+    attempt.where = where
+    heart = _Heart(WorkerConfig(lease=600.0, retry_while_running=retried), attempt)
     before = await look.scores("lease")
-    await heart.beater.beat(store)
-    await heart.beater.beat(store)
-    assert await look.scores("lease") == before
-    assert heart.overrun == ["a"]
+    for _ in range(2):
+        await heart.beater.beat(store)
+        heart.beater.look(time.monotonic())
+    assert (await look.scores("lease") == before) is retried
+    await until(lambda: heart.overrun == ["a"])
+    assert heart.beater.hangs == ""
+    assert caplog.text.count("task a (t) runs on after its deadline") == 1
+
+
+async def test_a_loop_that_has_not_answered_yet_is_asked_again_before_anything_is_concluded(store: Store) -> None:
+    """It may be blocked, or only busy; the time is measured from the question, not from an earlier heartbeat."""
+    attempt = _attempt(await _active(store, "a"), timeout=0, grace=0)
+    heart = _Heart(WorkerConfig(lease=600.0, deadline_grace=3.0), attempt)
+    now = time.monotonic()
+    heart.beater._watch.ask(now)
+    assert heart.beater.look(now + 1.0) == pytest.approx(2.0)
+    assert (heart.overrun, heart.beater.hangs) == ([], "")
+    heart.beater.look(now + 3.0)
+    heart.beater.look(now + 4.0)
+    assert heart.overrun == []
+    assert heart.beater.hangs.startswith("the event loop has been blocked for 3.0 s by no task, at /")
+    await until(lambda: heart.beater._watch.silence(time.monotonic()) == 0)
+    heart.beater.look(now + 5.0)
+    await until(lambda: heart.overrun == ["a"])
+    assert heart.beater.hangs == ""
 
 
 async def test_a_heartbeat_brings_back_a_lease_that_ran_out_but_that_nobody_claimed(
@@ -305,9 +350,9 @@ async def test_a_task_whose_lease_ended_before_it_began_is_given_back_and_no_att
         ask = worker._work.dequeue_each
         late = 1
 
-        async def ask_late(wanted: Sequence[tuple[str, int]]) -> list[Batch | StoreError]:
+        async def ask_late(asks: Sequence[Ask]) -> list[Batch | StoreError]:
             nonlocal late
-            answers = await ask(wanted)
+            answers = await ask(asks)
             if late and isinstance(answers[0], Batch) and answers[0].rows:
                 late = 0
                 await pause(1.0, proves="a lease that ended on the way is not used")
@@ -339,8 +384,8 @@ async def test_room_that_is_made_while_the_answer_is_on_its_way_is_not_slept_thr
         await until(lambda: ran)
         ask = worker._work.dequeue_each
 
-        async def ask_and_make_room(wanted: Sequence[tuple[str, int]]) -> list[Batch | StoreError]:
-            answers = await ask(wanted)
+        async def ask_and_make_room(asks: Sequence[Ask]) -> list[Batch | StoreError]:
+            answers = await ask(asks)
             if isinstance(answers[0], Batch) and answers[0].wait is not None:
                 assert answers[0].wait > 30
                 release.set()
@@ -415,10 +460,10 @@ async def test_a_worker_without_a_server_asks_again_but_not_all_the_time(
         asked = 0
         ask = worker._work.dequeue_each
 
-        async def count(wanted: Sequence[tuple[str, int]]) -> list[Batch | StoreError]:
+        async def count(asks: Sequence[Ask]) -> list[Batch | StoreError]:
             nonlocal asked
             asked += 1
-            return await ask(wanted)
+            return await ask(asks)
 
         worker._work.dequeue_each = count  # type: ignore[method-assign]
         server.kill()
@@ -484,10 +529,30 @@ async def test_a_handler_that_hangs_takes_the_leases_of_its_loop_with_it_and_no_
     before = await look.scores("lease")
     heart = _Heart(WorkerConfig(lease=600.0, deadline_grace=0.0), hung, neighbour)
     heart.hands.take(thread)
-    heart.beater._loop_seen = time.monotonic() - 1000  # the loop has not answered since
+    heart.beater._watch._asked_at = time.monotonic() - 1000  # the loop has not answered since
     await heart.beater.beat(store)
     after = await look.scores("lease")
     assert {name for name in after if after[name] > before[name]} == {"thread"}
+
+
+async def test_a_handler_that_blocks_the_loop_within_its_time_takes_no_lease_away(
+    store: Store, look: Look, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another one has overrun meanwhile, but only because the loop could not end it."""
+    blocks = _attempt(await _active(store, "blocks"), timeout=1800, grace=0)
+    blocks.task = asyncio.current_task()
+    overrun = _attempt(await _active(store, "overrun"), timeout=0, grace=0)
+    before = await look.scores("lease")
+    heart = _Heart(WorkerConfig(lease=600.0, deadline_grace=0.0), overrun, blocks)
+    asked = heart.beater._watch._asked_at = time.monotonic() - 1000  # the loop has not answered since
+    await heart.beater.beat(store)
+    after = await look.scores("lease")
+    assert {name for name in after if after[name] > before[name]} == {"blocks", "overrun"}
+    for _ in range(2):
+        heart.beater.look(asked + 1000)
+    assert heart.beater.hangs == ""
+    assert caplog.text.count("the event loop has been blocked for 1000.0 s by task blocks (t), at /") == 1
+    blocks.task = None
 
 
 async def test_a_lease_is_recovered_when_it_ends_not_at_the_next_round(store: Store, look: Look) -> None:
@@ -626,6 +691,28 @@ async def test_a_forwarder_looks_again_soon_after_a_look_that_failed(
         await redis_client.hset(look.task("go"), mapping={"msg": encode_task(go_message("t")), "state": "scheduled"})
         await redis_client.zadd(keys.scheduled("default"), {"go": int(time.time()) - 1})
         await look.ends("go", "pending")
+
+
+async def test_what_is_said_on_a_channel_goes_to_whom_it_concerns(store: Store) -> None:
+    heard: list[Any] = []
+    listening = Subscriber(
+        store.redis,
+        ["a", "b"],
+        Complaints(),
+        lambda task_id: heard.append(("cancel", task_id)),
+        lambda queue: heard.append(("delay", queue)),
+        lambda queue: heard.append(("room", queue)),
+        lambda queue: heard.append(("told", queue)),
+    )
+    for channel, data in (
+        (keys.delay_wakeup("a"), b"1700000000000"),
+        (keys.delay_wakeup("b"), b"room"),
+        (keys.delay_wakeup("a"), b"told"),
+        (keys.CANCEL_CHANNEL, b"room"),
+        (keys.CANCEL_CHANNEL, b"\xff"),
+    ):
+        listening._receive(channel, data)
+    assert heard == [("delay", "a"), ("room", "b"), ("told", "a"), ("cancel", "room"), ("cancel", "\ufffd")]
 
 
 def _subscriber(store: Store, complaints: Complaints, delays: list[str | None]) -> Subscriber:

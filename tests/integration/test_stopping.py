@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -14,7 +15,9 @@ from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, WorkerStopped
 from veredus.wire import keys
-from veredus.worker.worker import EXIT_RECYCLE
+from veredus.worker.config import WorkerConfig
+from veredus.worker.shared_beat import SharedBeat
+from veredus.worker.worker import EXIT_RECYCLE, Worker
 
 
 async def test_running_handlers_finish(app: App, look: Look) -> None:
@@ -288,3 +291,38 @@ async def test_an_error_in_the_lifespan_stops_the_start(app: App, look: Look) ->
         return not [row for row in await look.client.client_list() if row["name"].startswith("veredus-worker")]
 
     await until(left, what="the end of its connection")
+
+
+async def test_a_process_that_ends_because_of_a_stuck_thread_gives_back_what_waits_for_that_thread(
+    app: App, look: Look
+) -> None:
+    release, ran = threading.Event(), []
+
+    @app.task(timeout=1, retry_delay=1000)
+    def stuck() -> None:
+        release.wait(PATIENCE)
+
+    @app.task
+    def waiting() -> None:
+        ran.append(1)
+
+    shared = SharedBeat(10)
+    worker = Worker(app, WorkerConfig.make(**FAST, threads=1, deadline_grace=0.2), shared=shared)
+    try:
+        async with worker:
+            first = await stuck.enqueue()
+            await until(lambda: look.scores("lease"))
+            worker._processor.stop()
+            second = await waiting.enqueue()
+            until_then = time.monotonic() + FAST["lease"]
+            worker._workshop.start("default", await worker._work.dequeue("default", 1), until_then)
+            await worker.wait()
+            assert shared.read().is_draining
+        assert await look.pending() == [second.id]
+        message = await look.ends(first.id, "retry")
+        assert message is not None
+        assert message.error_msg == "context deadline exceeded"
+    finally:
+        release.set()
+    assert worker.exit_code == EXIT_RECYCLE
+    assert ran == []

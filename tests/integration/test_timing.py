@@ -118,7 +118,7 @@ async def test_a_retry_delay_that_is_no_time_becomes_the_default(app: App, look:
         handle = await fail.enqueue()
         message = await look.ends(handle.id, "retry")
     assert message is not None
-    assert message.error_msg == "boom"
+    assert message.error_msg == "ValueError: boom"
     assert (await look.scores("retry"))[handle.id] > time.time() + 5
 
 

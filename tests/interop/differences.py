@@ -83,6 +83,14 @@ def batch_memory(found: Picture, golden: Any) -> None:
         found |= {(key, "type"): "string", (key, "ttl"): "10 min", (key, "value"): "a number"}
 
 
+@rule("worker-types")
+def worker_types(found: Picture, golden: Any) -> None:
+    for path in list(found):
+        if path[0].startswith("asynq:servers:{") and path[1:] == ("ttl",):
+            key = path[0].replace("asynq:servers:", "asynq:types:")
+            found |= {(key, "type"): "string", (key, "ttl"): "10 s", (key, "value"): "types"}
+
+
 @rule("held-field")
 def held_field(found: Picture, golden: Any) -> None:
     for key in _tasks(found, "state", "active"):
@@ -167,6 +175,24 @@ def id_conflict_lock(found: Picture, golden: Any) -> None:
     found[(new, "msg", "payload")] = second["given"]["payload"].encode()
     found[(new, "msg", "unique_key")] = found[(new, "field", "unique_key")] = lock
     found[(f"{prefix}pending", "items")] = ("<task 0>", "fixed-id-1")
+
+
+@rule("error-text")
+def error_text(found: Picture, golden: Any) -> None:
+    """Of the errors that the handlers of the replay raise; Asynq's own texts stay."""
+    for path, token in list(found.items()):
+        if path[1:] == ("msg", "error_msg") and token.startswith(("intentional failure", "no use: ")):
+            found[path] = f"RuntimeError: {token}"
+
+
+@rule("traceback-field")
+def traceback_field(found: Picture, golden: Any) -> None:
+    for path, token in list(found.items()):
+        # Where no handler raised it, there is nothing to say.
+        nobodys = ("asynq: task lease expired", "context canceled", "handler not found")
+        had_begun = (path[0], "msg", "deadline") not in found  # those with one are too late
+        if path[1:] == ("msg", "error_msg") and had_begun and not token.startswith(nobodys):
+            found[(path[0], "field", "traceback")] = "where the last failure was raised"
 
 
 @rule("deferrals-field")

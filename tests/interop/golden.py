@@ -265,7 +265,7 @@ class _Painter:
             return "none"
         left = row.pttl_ms / 1000
         side = self._run.side
-        if row.key.startswith(("asynq:servers:{", "asynq:workers:{")):
+        if row.key.startswith(("asynq:servers:{", "asynq:workers:{", "asynq:types:{")):
             return "10 s" if side.record_ttl - side.beat - 1 < left <= side.record_ttl else f"{left} s"
         ends = self._dump.captured + left
         if re.fullmatch(r"(processed|failed):[\d-]+", rest):
@@ -286,6 +286,8 @@ class _Painter:
             self._message((self._text(row.key), "value"), "ServerInfo", row.value, row.key)
             return "ServerInfo"
         text = row.value.decode()
+        if row.key.startswith("asynq:types:{"):
+            return "types" if re.fullmatch(r"(\x01[^\0]+\0[123])+", text) else text
         if rest == "paused":
             return "a second of the run" if text.isdigit() and self._within_run(int(text), 1) else text
         if rest.startswith("batch:"):
@@ -368,6 +370,11 @@ class _Painter:
                 and lease.value.get(task_id.encode()) == value.rpartition(b":")[2]
             ):
                 token = "a batch of a worker, and the end of the lease"
+            elif name == "traceback":
+                message = protobuf.decode("TaskMessage", fields[b"msg"])[0]
+                stamp = f"{message['last_failed_at']} {message.get('retried', 0)}"
+                if re.match(rf"{stamp}\n(.*\n)*Traceback \(most recent call last\):\n  File ", token):
+                    token = "where the last failure was raised"
             self._picture[(key, "field", name)] = token
 
     def _message(self, path: Path, name: str, data: bytes, record_key: str) -> None:

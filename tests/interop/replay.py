@@ -37,7 +37,6 @@ WORKED = [
     "revoked",
     "cancelled",
     "timeout-exceeded",
-    "unknown-type",
     "shutdown-requeue",
     "stats",
     "unique-completed",

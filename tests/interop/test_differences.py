@@ -26,7 +26,18 @@ from tests.support.golden import load
 from tests.support.queue import NOW, Queue
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, forever, pause, until
-from veredus import App, ConfigError, Inspector, Job, Limit, PayloadTooLarge, QueueClosed, TaskIdConflict, current
+from veredus import (
+    App,
+    ConfigError,
+    Inspector,
+    Job,
+    Limit,
+    PayloadTooLarge,
+    QueueClosed,
+    SkipRetry,
+    TaskIdConflict,
+    current,
+)
 from veredus.model.archive import ASYNQS
 from veredus.model.message import TaskMessage, deadline_of
 from veredus.store import groups, intake
@@ -172,6 +183,30 @@ async def test_blocking_wait(url: str, redis_client: Any) -> None:
 
 async def test_batch_memory(url: str, redis_client: Any) -> None:
     await needed("batch-memory", "completed", url, redis_client)
+
+
+async def test_passes_over(url: str, redis_client: Any) -> None:
+    """Go takes a task of a type that it does not know, and retries it: "handler not found"."""
+    assert "handler not found" in str(expected("unknown-type"))
+    app, ran = _app(url), asyncio.Event()
+
+    @app.task(name="ours")
+    async def ours() -> None:
+        ran.set()
+
+    peer = GoPeer(redis_client)
+    theirs = await peer.enqueue("theirs")
+    async with app.worker({"default": 1}):
+        await ours.enqueue()
+        await asyncio.wait_for(ran.wait(), PATIENCE)
+    message = await peer.dequeue()
+    assert message is not None
+    assert (message["id"], message.get("retried", 0)) == (theirs, 0)
+    await app.close()
+
+
+async def test_worker_types(url: str, redis_client: Any) -> None:
+    await needed("worker-types", "server-idle", url, redis_client)
 
 
 async def test_held_field(url: str, redis_client: Any) -> None:
@@ -435,7 +470,14 @@ async def test_requeue_pending_since(url: str, redis_client: Any) -> None:
 
 async def test_error_text(url: str, redis_client: Any) -> None:
     app = _app(url)
-    errors = {"key": KeyError("x"), "wordless": ValueError(), "bad": RuntimeError("a\udcffb"), "plain": OSError("why")}
+    errors = {
+        "key": KeyError("x"),
+        "wordless": ValueError(),
+        "bad": RuntimeError("a\udcffb"),
+        "skip": SkipRetry(),
+        "long": ValueError("x" * 10_000_000),
+        "plain": OSError("why"),
+    }
 
     @app.handler("*")
     async def any_type(job: Job) -> None:
@@ -447,7 +489,61 @@ async def test_error_text(url: str, redis_client: Any) -> None:
             await _reaches(redis_client, task_id, b"archived")
     await app.close()
     texts = {name: (await _message(redis_client, task_id))["error_msg"] for name, task_id in ids.items()}
-    assert texts == {"key": "KeyError: 'x'", "wordless": "ValueError", "bad": "a?b", "plain": "why"}
+    assert texts.pop("long") == "ValueError: " + "x" * 8148 + "... (cut, 10,000,012 characters)"
+    assert texts == {
+        "key": "KeyError: 'x'",
+        "wordless": "ValueError",
+        "bad": "RuntimeError: a?b",
+        "plain": "OSError: why",
+        "skip": "skip retry for the task",
+    }
+
+
+async def test_traceback_field(url: str, redis_client: Any) -> None:
+    """Go keeps the field when an attempt of its own fails: it is of another failure then, and not shown."""
+    app, inspector = _app(url), App(url).inspector()
+
+    @app.task(name="t", max_retry=5, retry_delay=3600)
+    async def fail() -> None:
+        raise ValueError("here")
+
+    handle = await fail.enqueue()
+    async with app.worker({"default": 1}):
+        await _reaches(redis_client, handle.id, b"retry")
+    assert b'raise ValueError("here")' in (await _hash(redis_client, handle.id))[b"traceback"]
+    assert (await handle.status()).traceback.endswith("ValueError: here")
+    assert (await inspector.task("default", handle.id)).traceback.endswith("ValueError: here")
+    await inspector.run("default", handle.id)
+    peer = GoPeer(redis_client)
+    message = await peer.dequeue()
+    assert message is not None
+    await peer.retry(message, 60, "of Go")
+    assert b"traceback" in await _hash(redis_client, handle.id)
+    status = await handle.status()
+    assert (status.error, status.traceback) == ("of Go", "")
+    assert (await inspector.task("default", handle.id)).traceback == ""
+    await inspector.close()
+    await app.close()
+    await redis_client.flushdb()
+    await needed("traceback-field", "retry", url, redis_client)
+
+
+async def test_cancel_is_no_failure(url: str, redis_client: Any) -> None:
+    """A task that was cancelled for good has run, but not failed; Asynq's own way of cancelling is a failed attempt."""
+    app = _app(url)
+
+    @app.task(name="t")
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async with app.worker({"default": 1}):
+        for then, state in (("archive", b"archived"), ("delete", None), ("retry", b"retry")):
+            handle = await hang.enqueue()
+            await _reaches(redis_client, handle.id, b"active")
+            await handle.cancel(then)
+            await _reaches(redis_client, handle.id, state)
+    await app.close()
+    assert await redis_client.mget(_key("processed"), _key("failed")) == [b"3", b"1"]
 
 
 async def test_result_kept(url: str, redis_client: Any) -> None:

@@ -240,4 +240,4 @@ def test_every_rule_changes_some_golden_picture() -> None:
 
 def test_every_core_scenario_is_replayed() -> None:
     elsewhere = {"active", "active-first", "active-done", "server-killed", "server-killed-recovered"}
-    assert set(SENT_ONLY) | set(WORKED) | elsewhere | {"server-killed-ttl-passed"} == set(READ)
+    assert set(SENT_ONLY) | set(WORKED) | elsewhere | {"server-killed-ttl-passed", "unknown-type"} == set(READ)

@@ -39,6 +39,21 @@ async def test_a_batch_is_put_aside_and_counted(q: Queue) -> None:
     }
 
 
+async def test_a_cancelled_task_counts_as_run_and_not_as_failed(q: Queue) -> None:
+    await q.activate("a", "b")
+    assert await q.archive(("a", "w:1", "", b"A2", b"", 0), ("b", "w:1")) == []
+    assert [await q.client.get(q.key(name)) for name in ("processed", "failed")] == [b"2", b"1"]
+
+
+async def test_the_traceback_is_that_of_the_last_failure(q: Queue) -> None:
+    await q.activate("a", "b")
+    for task_id in ("a", "b"):
+        await q.client.hset(q.task(task_id), "traceback", "1 1\nfirst")
+    await q.archive(("a", "w:1", "", b"A2", b"", 1, b"2 2\nsecond"), ("b", "w:1", "", b"B2"))
+    assert (await q.fields("a"))["traceback"] == "2 2\nsecond"
+    assert "traceback" not in await q.fields("b")
+
+
 @FENCES
 async def test_what_is_not_the_workers_own_stays_untouched_and_is_reported(q: Queue, fence: Fence) -> None:
     await q.activate("a")

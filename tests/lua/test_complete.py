@@ -42,6 +42,13 @@ async def test_a_result_that_the_handler_wrote_before_stays(q: Queue) -> None:
     assert (await q.fields("a"))["result"] == "early"
 
 
+async def test_the_traceback_of_an_earlier_failure_is_gone(q: Queue) -> None:
+    await q.activate("a")
+    await q.client.hset(q.task("a"), "traceback", "1 1\nfirst")
+    await q.complete("a")
+    assert "traceback" not in await q.fields("a")
+
+
 @FENCES
 async def test_what_is_not_the_workers_own_stays_untouched_and_is_reported(q: Queue, fence: Fence) -> None:
     await q.activate("a")

@@ -21,7 +21,7 @@ async def test_a_batch_is_active_leased_and_owned(q: Queue) -> None:
     before = await q.everything()
     ids, reply = await q.dequeue(2)
     assert ids == ["a", "b"]
-    assert reply == [NOW, str(LEASE_END).encode(), 1, [b"a", b"A", b"b", b"B\xff"], [], [], -1]
+    assert reply == [NOW, str(LEASE_END).encode(), 1, [b"a", b"A", b"b", b"B\xff"], [], [], -1, 1, [b"", b"", b""], []]
     assert differences(before, await q.everything()) == {
         q.key("pending"): Key("list", ["c"], "none"),
         q.key("active"): Key("list", ["b", "a"], "none"),
@@ -30,6 +30,19 @@ async def test_a_batch_is_active_leased_and_owned(q: Queue) -> None:
         q.task("a"): active_task("A"),
         q.task("b"): active_task("B\udcff"),
     }
+
+
+async def test_what_is_left_of_thousands_of_tasks_is_deleted_to_the_last(q: Queue) -> None:
+    """Keys are deleted in portions, because Lua can pass on only so many arguments."""
+    ids = [str(number) for number in range(2001)]
+    await q.enqueue(*ids)
+    async with q.client.pipeline(transaction=False) as pipe:
+        for task_id in ids:
+            pipe.hdel(q.task(task_id), "msg")
+        await pipe.execute()
+    taken, reply = await q.dequeue(3000)
+    assert (taken, len(reply[4]) // 2) == ([], 2001)
+    assert await q.client.keys(f"{q.prefix}*") == []
 
 
 async def test_first_in_first_out_over_several_calls(q: Queue) -> None:

@@ -10,8 +10,8 @@ from veredus.store.store import Store
 from veredus.wire.presence import ServerRecord, encode_server
 
 NOW = 4_000_000_000_250
-SERVER, WORKING = "asynq:servers:{h:1:s}", "asynq:workers:{h:1:s}"
-ALL = [SERVER, WORKING, "asynq:servers", "asynq:workers"]
+SERVER, WORKING, TYPES = "asynq:servers:{h:1:s}", "asynq:workers:{h:1:s}", "asynq:types:{h:1:s}"
+ALL = [SERVER, WORKING, TYPES, "asynq:servers", "asynq:workers"]
 RECORD = ServerRecord(
     host="h",
     pid=1,
@@ -26,11 +26,12 @@ RECORD = ServerRecord(
 
 
 async def test_a_beat_writes_the_record_and_what_runs(store: Store, redis_client: Any) -> None:
-    now = await store.redis.run(BEAT, ALL, [10, b"info", 2, "a", b"A", "b", b"B", NOW])
+    now = await store.redis.run(BEAT, ALL, [10, b"info", "t", 2, "a", b"A", "b", b"B", NOW])
     assert now == NOW
     assert await snapshot(redis_client) == {
         SERVER: Key("string", "info", "seconds"),
         WORKING: Key("hash", {"a": "A", "b": "B"}, "seconds"),
+        TYPES: Key("string", "t", "seconds"),
         "asynq:servers": Key("zset", {SERVER: "4000000010"}, "none"),
         "asynq:workers": Key("zset", {WORKING: "4000000010"}, "none"),
     }
@@ -39,39 +40,40 @@ async def test_a_beat_writes_the_record_and_what_runs(store: Store, redis_client
 
 
 async def test_the_next_beat_replaces_all_of_it(store: Store, redis_client: Any) -> None:
-    await store.redis.run(BEAT, ALL, [10, b"info", 2, "a", b"A", "b", b"B", NOW])
-    await store.redis.run(BEAT, ALL, [10, b"later", 1, "c", b"C", NOW + 5000])
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", 2, "a", b"A", "b", b"B", NOW])
+    await store.redis.run(BEAT, ALL, [10, b"later", "u", 1, "c", b"C", NOW + 5000])
     space = await snapshot(redis_client)
     assert space[SERVER].value == "later"
+    assert space[TYPES].value == "u"
     assert space[WORKING].value == {"c": "C"}
     assert space["asynq:servers"].value == {SERVER: "4000000015"}
 
 
 async def test_without_running_tasks_there_is_no_key_for_them(store: Store, redis_client: Any) -> None:
-    await store.redis.run(BEAT, ALL, [10, b"info", 1, "a", b"A", NOW])
-    await store.redis.run(BEAT, ALL, [10, b"info", 0, NOW])
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", 1, "a", b"A", NOW])
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", 0, NOW])
     assert WORKING not in await snapshot(redis_client)
 
 
 async def test_in_a_cluster_the_indexes_are_left_to_the_caller(store: Store, redis_client: Any) -> None:
-    await store.redis.run(BEAT, ALL[:2], [10, b"info", 1, "a", b"A", NOW])
-    assert set(await snapshot(redis_client)) == {SERVER, WORKING}
-    await store.redis.run(LEAVE, ALL[:2], [])
+    await store.redis.run(BEAT, ALL[:3], [10, b"info", "t", 1, "a", b"A", NOW])
+    assert set(await snapshot(redis_client)) == {SERVER, WORKING, TYPES}
+    await store.redis.run(LEAVE, ALL[:3], [])
     assert await snapshot(redis_client) == {}
 
 
 async def test_leave_removes_one_process_and_no_other(store: Store, redis_client: Any) -> None:
     other = [name.replace("h:1", "h:2") for name in ALL]
-    await store.redis.run(BEAT, other, [10, b"info", 1, "x", b"X", NOW])
+    await store.redis.run(BEAT, other, [10, b"info", "t", 1, "x", b"X", NOW])
     before = await snapshot(redis_client)
-    await store.redis.run(BEAT, ALL, [10, b"info", 1, "a", b"A", NOW])
-    assert await store.redis.run(LEAVE, ALL, []) == 2
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", 1, "a", b"A", NOW])
+    assert await store.redis.run(LEAVE, ALL, []) == 3
     assert await snapshot(redis_client) == before
 
 
 async def test_many_running_tasks(store: Store, redis_client: Any) -> None:
     args = [item for i in range(5000) for item in (f"t{i}", b"x")]
-    await store.redis.run(BEAT, ALL, [10, b"info", 5000, *args, NOW])
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", 5000, *args, NOW])
     assert await redis_client.hlen(WORKING) == 5000
 
 

@@ -56,6 +56,13 @@ async def test_foreign_leases_within_their_slack_do_not_hide_ours(q: Queue) -> N
     assert [row[0] for row in claimed] == ["b"]
 
 
+async def test_not_even_a_thousand_foreign_leases_within_their_slack_hide_ours(q: Queue) -> None:
+    await q.activate("ours")
+    await q.client.zadd(q.key("lease"), {f"gos{number}": LEASE_END - 1 for number in range(1000)})
+    _, claimed, _ = await q.recover(now=EXPIRED)
+    assert [row[0] for row in claimed] == ["ours"]
+
+
 async def test_of_three_recoverers_exactly_one_gets_each(q: Queue, url: str) -> None:
     ids = [f"t{i}" for i in range(200)]
     await q.activate(*ids)
@@ -190,7 +197,7 @@ async def test_active_without_a_lease_is_adopted_and_claimed_after_the_slack(q: 
 
 
 async def test_a_dangling_active_id_without_a_lease_goes_in_the_end(q: Queue) -> None:
-    await q.client.lpush(q.key("active"), "ghost")
+    await q.client.lpush(q.key("active"), "ghost", "ghost")
     assert await q.recover(now=NOW) == (True, [], [])
     assert await q.recover(now=NOW + 31_000) == (True, [], ["ghost"])
     assert await q.everything() == {}

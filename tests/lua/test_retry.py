@@ -46,6 +46,27 @@ async def test_the_lock_and_fields_that_others_wrote_stay(q: Queue) -> None:
     }
 
 
+async def test_the_traceback_is_that_of_the_last_failure(q: Queue) -> None:
+    await q.activate("a", "b")
+    await q.retry(("a", "w:1", b"A2", 0, 1, 0, 0, b"1 1\nfirst"), ("b", "w:1", b"B2", 0, 1, 0, 0, b"1 1\nfirst"))
+    await q.forward()
+    await q.dequeue(2, number=2)
+    assert (await q.fields("a"))["traceback"] == "1 1\nfirst", "as long as nothing newer is known"
+    await q.retry(("a", "w:2", b"A3", 0, 1, 0, 0, b"2 2\nsecond"), ("b", "w:2", b"B3", 0, 1))
+    assert (await q.fields("a"))["traceback"] == "2 2\nsecond"
+    assert "traceback" not in await q.fields("b")
+
+
+@pytest.mark.parametrize(("cancel", "due", "left"), [("archive", NOW, "archive"), ("retry", NOW + 60_000, None)])
+async def test_a_task_that_was_cancelled_meanwhile_is_due_at_once_unless_a_retry_was_asked_for(
+    q: Queue, cancel: str, due: int, left: str | None
+) -> None:
+    await q.activate("a")
+    await q.client.hset(q.task("a"), "cancel", cancel)
+    await q.retry(("a", "w:1", b"A2", 60_000, 1))
+    assert (await q.scores("due"), (await q.fields("a")).get("cancel")) == ({"a": due}, left)
+
+
 @FENCES
 async def test_what_is_not_the_workers_own_stays_untouched_and_wakes_nobody(q: Queue, fence: Fence) -> None:
     await q.activate("a")
@@ -162,3 +183,12 @@ async def test_the_delay_counts_from_the_servers_clock_and_never_comes_early(q: 
     seconds, micros = await q.client.time()
     assert await q.retry(("a", "w:1", b"", 500, 1), now=None) == []
     assert (await q.scores("due"))["a"] >= (seconds * 10**6 + micros) / 1000 + 500
+
+
+async def test_a_task_that_killed_the_process_that_ran_it_is_counted_with_the_lost_ones(q: Queue) -> None:
+    await q.activate("a", "b", "c")
+    await q.client.hset(q.task("b"), "losses", 2)
+    await q.client.hset(q.task("c"), "losses", "damaged")
+    rows = [(one, "w:1", b"new", 0, 1, 0, 1) for one in ("a", "b", "c")]
+    assert await q.retry(*rows) == []
+    assert [(await q.fields(one))["losses"] for one in ("a", "b", "c")] == ["1", "3", "damaged"]

@@ -62,6 +62,7 @@ async def test_deleted_with_everything_that_belongs_to_it(q: Queue, state: str) 
 async def test_archived_with_its_reason_and_without_its_lock(q: Queue, state: str) -> None:
     await put(q, state)
     await look(q, "a")
+    await q.client.hset(q.task("a"), "traceback", "of another failure")
     before = await q.everything()
     assert await cancel(q, "a", "archive", b"something else") == [b"reword", b"A"]
     assert await q.everything() == before
@@ -73,7 +74,7 @@ async def test_archived_with_its_reason_and_without_its_lock(q: Queue, state: st
     fields = changed.pop(q.task("a"))
     assert fields is not None
     assert (fields.value["msg"], fields.value["state"]) == ("NEW", "archived")
-    assert not {"waited", "pending_since", "held", "cancel"} & fields.value.keys()
+    assert not {"waited", "pending_since", "held", "cancel", "traceback"} & fields.value.keys()
     assert changed.pop(LOCK) is None
     for name, key in changed.items():
         assert key is None or "a" not in key.value, name

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.support import FAST, Look
 from tests.support import golden
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Job, LeaseLost, Progress, current
 from veredus.errors import ConfigError
 from veredus.model.ending import read_progress, write_progress
@@ -79,6 +79,57 @@ async def test_a_hundred_reports_at_once_are_two_writes(app: App, look: Look, mo
     assert 2 <= len(written) <= 2 + 10 * seconds, (len(written), seconds)
     assert (await handle.status()).progress == read_progress(written[-1])
     assert (await handle.status()).progress.share == 1.0  # type: ignore[union-attr]
+
+
+async def test_the_last_report_is_kept_on_a_server_that_does_not_know_the_script(app: App, look: Look) -> None:
+    """As after a restart: the report is refused and sent again, and the end of its task must not overtake it."""
+
+    @app.task
+    async def two_steps() -> int:
+        await current().progress(0.5)
+        await current().progress(1.0)
+        return 1
+
+    @app.task
+    async def one() -> int:
+        return 1
+
+    async with app.worker(**FAST):
+        await (await one.enqueue()).result(PATIENCE)  # the server knows how a task is completed
+        handle = await two_steps.enqueue()
+        await handle.result(PATIENCE)
+    progress = (await handle.status()).progress
+    assert progress is not None
+    assert progress.share == 1.0
+
+
+async def test_a_report_that_takes_long_does_not_overwrite_a_newer_one(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    real = Results.progress
+
+    async def first_one_slow(self: Results, queue: str, task_id: str, owner: str, progress: bytes) -> bool:
+        if b"0.5" in progress:
+            await pause(0.3, proves="nothing newer is written meanwhile")
+        done = await real(self, queue, task_id, owner, progress)
+        written.append(progress)
+        return done
+
+    monkeypatch.setattr(Results, "progress", first_one_slow)
+
+    @app.task(retention=60)
+    async def two_steps() -> None:
+        await current().progress(0.5)
+        await current().progress(1.0)
+        await until(lambda: len(written) == 2)
+
+    async with app.worker(**FAST):
+        handle = await two_steps.enqueue()
+        await handle.result(PATIENCE)
+    progress = (await handle.status()).progress
+    assert progress is not None
+    assert progress.share == 1.0
 
 
 async def test_a_thread_reports_too(app: App, look: Look) -> None:

@@ -130,7 +130,9 @@ async def test_retries_are_waited_through(app: App, look: Look) -> None:
         assert await (await third_time.enqueue()).result(PATIENCE) == 3
 
 
-@pytest.mark.parametrize(("error", "text"), [(ValueError("boom"), "boom"), (SkipRetry("never"), "never")])
+@pytest.mark.parametrize(
+    ("error", "text"), [(ValueError("boom"), "ValueError: boom"), (SkipRetry("never"), "SkipRetry: never")]
+)
 async def test_a_failed_task_raises_with_its_last_error(app: App, look: Look, error: Exception, text: str) -> None:
     @app.task(max_retry=0)
     async def bad() -> int:

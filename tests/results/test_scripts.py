@@ -52,14 +52,14 @@ def said(q: Queue, verb: str, task_id: str, body: bytes = b"") -> bytes:
 
 
 async def test_nothing_is_made_for_a_task_that_does_not_exist(q: Queue) -> None:
-    assert await look(q, "a") == [b"", None, None, None, None]
+    assert await look(q, "a") == [b"", None, None, None, None, None]
     assert await q.everything() == {}
 
 
 async def test_a_listener_is_written_down_once_and_beside_others(q: Queue) -> None:
     await q.enqueue(("a", b"A"))
     for channel in (CHANNEL, "asynq:ends:you", CHANNEL, "asynq:ends:m"):
-        assert await look(q, "a", channel) == [b"pending", b"A", None, None, None]
+        assert await look(q, "a", channel) == [b"pending", b"A", None, None, None, None]
     assert (await q.fields("a"))["waited"] == f"{CHANNEL} asynq:ends:you asynq:ends:m"
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.keyspace import Key, snapshot
+from veredus.model.pools import Rooms
 from veredus.store.delays import FORWARD
 from veredus.store.intake import ENQUEUE, SCHEDULE
 from veredus.store.leases import EXTEND, RECOVER
@@ -82,11 +83,15 @@ class Queue:
         number: int = 1,
         again: int = 0,
         lease_ms: int = LEASE_MS,
+        startable: str = "",
+        cursor: str = "",
+        rooms: Rooms | None = None,
         now: int | None = NOW,
     ) -> tuple[list[str], Any]:
-        """The ids handed out, and the whole reply."""
+        """The ids handed out, and the whole reply. Without `startable`, every task can be started."""
         names = [*self.keys("pending paused active lease"), keys.batch(self.name, worker)]
         args = [self.prefix, wanted, lease_ms, f"{worker}:{number}", number, again, 600_000]
+        args += [startable, cursor, *(rooms or Rooms(loop=wanted))]
         reply = await self._run(DEQUEUE, names, args, now)
         return [task_id.decode() for task_id in reply[3][::2]], reply
 
@@ -115,19 +120,19 @@ class Queue:
         return await self._codes(COMPLETE, self.keys("active lease completed processed"), args, now)
 
     async def retry(self, *rows: Any, now: int | None = NOW) -> list[int]:
-        """Each row: (id, owner, message, delay_ms, is_failure, front) as far as given."""
+        """Each row: (id, owner, message, delay_ms, is_failure, front, crashed, traceback) as far as given."""
         args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(rows)]
         for row in rows:
-            args += _filled(row, ["", "w:1", b"new", 1500, 1, 0])
+            args += _filled(row, ["", "w:1", b"new", 1500, 1, 0, 0, b""])
         return await self._codes(RETRY, self.keys("active lease retry scheduled due processed failed"), args, now)
 
     async def archive(
         self, *rows: Any, max_size: int = 10_000, max_age: int = 90 * 86400, now: int | None = NOW
     ) -> list[int]:
-        """Each row: (id, owner, lock, message, original) as far as given."""
+        """Each row: (id, owner, lock, message, original, is_failure, traceback) as far as given."""
         args: list[Any] = [self.prefix, max_size, max_age, len(rows)]
         for row in rows:
-            args += _filled(row, ["", "w:1", "", b"new", b""])
+            args += _filled(row, ["", "w:1", "", b"new", b"", 1, b""])
         return await self._codes(ARCHIVE, self.keys("active lease archived processed failed"), args, now)
 
     async def requeue(self, *rows: Any, now: int | None = NOW) -> list[int]:

@@ -20,9 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.processes import running
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
-from tests.support.waiting import PATIENCE, until_sync
-from veredus import App, ConfigError, WorkerStopped
-from veredus.events import Aggregated, Bus, Event, Forwarded, ItemDropped, LeaseWasLost, TaskRecovered
+from tests.support.waiting import PATIENCE, forever, until, until_sync
+from veredus import App, ConfigError, TaskCancelled, WorkerStopped
+from veredus.events import Aggregated, Bus, Event, Forwarded, ItemDropped, LeaseWasLost, TaskOverran, TaskRecovered
 from veredus.model.message import TaskMessage
 from veredus.store.store import Store
 from veredus.telemetry import endpoint as endpoint_module
@@ -70,6 +70,13 @@ async def test_a_worker_tells_what_it_did(valkey_server: RealServer) -> None:
     async def bad() -> None:
         raise OSError("no")
 
+    begun = asyncio.Event()
+
+    @app.task(name="endless", queue="three")
+    async def endless() -> None:
+        begun.set()
+        await forever()
+
     async with app, scraped(app) as client:
         handles = [await good.enqueue() for _ in range(3)] + [await good.using(delay=0.1).enqueue()]
         failing = await bad.enqueue()
@@ -77,12 +84,21 @@ async def test_a_worker_tells_what_it_did(valkey_server: RealServer) -> None:
             await handle.result(timeout=10)
         with pytest.raises(Exception, match="no"):
             await failing.result(timeout=10)
+        cancelled = await endless.enqueue()
+        await until(begun.is_set)
+        await cancelled.cancel()
+        with pytest.raises(TaskCancelled):
+            await cancelled.result(timeout=10)
         answer = await client.get("/metrics")
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         samples = parse(answer.text)
     assert value(samples, "veredus_task_attempts_total", queue="one", type="good", action="complete") == 4
     assert value(samples, "veredus_task_attempts_total", queue="two", type="bad", action="retry") == 1
     assert value(samples, "veredus_task_attempts_total", queue="two", type="bad", action="archive") == 1
+    assert value(samples, "veredus_task_attempts_total", queue="three", type="endless", action="cancel") == 1
+    as_archived = frozenset({("queue", "three"), ("type", "endless"), ("action", "archive")})
+    assert ("veredus_task_attempts_total", as_archived) not in samples
+    assert value(samples, "asynq_tasks_failed_total", queue="three") == 0
     assert value(samples, "veredus_task_duration_seconds_count", queue="one", type="good") == 4
     assert value(samples, "veredus_tasks_forwarded_total", queue="one") == 1
     assert value(samples, "veredus_forward_lateness_seconds_count", queue="two") == 1
@@ -168,11 +184,13 @@ def test_events_that_are_rare() -> None:
     message = TaskMessage(type="t", id="1", queue="q")
     metrics(LeaseWasLost("q", "1"))
     metrics(TaskRecovered(message, 1, "retry"))
+    metrics(TaskOverran(message, "thread"))
     metrics(ItemDropped("q", "1", "dangling"))
     metrics(Aggregated("q", "g", 7, ("2",)))
     get = registry.get_sample_value
     assert get("veredus_leases_lost_total", {"queue": "q"}) == 1
     assert get("veredus_tasks_recovered_total", {"queue": "q", "type": "t", "action": "retry"}) == 1
+    assert get("veredus_tasks_overran_total", {"queue": "q", "type": "t", "where": "thread"}) == 1
     assert get("veredus_items_dropped_total", {"queue": "q", "reason": "dangling"}) == 1
     assert get("veredus_group_members_aggregated_total", {"queue": "q"}) == 7
 
@@ -269,6 +287,11 @@ app = App()
 
 @app.task(name="work")
 async def work() -> None: ...
+
+@app.task(name="fall")
+async def fall() -> None:
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -285,14 +308,18 @@ def test_several_processes_answer_as_one(valkey_server: RealServer, tmp_path: Pa
 
     app = App(valkey_server.url)
     app.enqueue_many_sync(app.call("work") for _ in range(50))
-    app.close_sync()
     command += ["--log-format", "json"]
     with running(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as process:
         until_sync(lambda: samples().get(("veredus_worker_hands", frozenset())) == 14, what="both processes")
         key = ("veredus_task_attempts_total", frozenset({("queue", "default"), ("type", "work"), ("action", "done")}))
         until_sync(lambda: all(samples().get(key) == 50 for _ in range(4)), what="all attempts")
+        app.enqueue_sync("fall", max_retry=0)
+        labels = {("queue", "default"), ("type", "fall"), ("action", "archive")}
+        fallen = ("veredus_tasks_recovered_total", frozenset(labels))
+        until_sync(lambda: samples().get(fallen) == 1, what="the supervisor's recovery in the figures of the living")
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE)
+    app.close_sync()
     assert process.returncode == 0
     lines = [json.loads(line) for line in errors.splitlines()]
     assert any(line["message"].startswith("metrics and health on") for line in lines)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -206,6 +208,19 @@ async def test_errors_come_out_where_they_are_wanted(app: App) -> None:
             await q.drain(raises=True)
         with pytest.raises(TaskFailed, match="gone"):
             await handle.result()
+
+
+async def test_a_result_that_cannot_be_stored_is_a_failure(app: App) -> None:
+    @app.task(name="t", max_retry=3)
+    def broken() -> Any:
+        return asyncio.sleep(0)
+
+    async with app.test() as t:
+        await broken.enqueue()
+        await t.drain()
+        [run] = t.runs
+    assert run.action == "archive"
+    assert str(run.error) == "the handler of t returned a coroutine: declare it with async def, or await the coroutine"
 
 
 async def test_what_was_sent_is_told(app: App) -> None:

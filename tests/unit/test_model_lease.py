@@ -25,7 +25,7 @@ def test_a_lease_that_ran_out_but_that_nobody_claimed_can_be_renewed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "running", "seconds"),
+    ("now", "bounded", "seconds"),
     [
         (0.0, True, 12.0),
         (88.0, True, 12.0),
@@ -37,10 +37,8 @@ def test_a_lease_that_ran_out_but_that_nobody_claimed_can_be_renewed() -> None:
         (150.0, False, 12.0),
     ],
 )
-def test_while_the_handler_runs_it_is_never_renewed_past_its_latest_end(
-    now: float, running: bool, seconds: float
-) -> None:
-    assert Lease(12.0, 100.0).renewal(now, 12.0, running=running) == seconds
+def test_if_bounded_it_is_never_renewed_past_its_latest_end(now: float, bounded: bool, seconds: float) -> None:
+    assert Lease(12.0, 100.0).renewal(now, 12.0, bounded=bounded) == seconds
 
 
 def test_it_is_overrun_from_its_latest_end_on() -> None:
@@ -49,13 +47,13 @@ def test_it_is_overrun_from_its_latest_end_on() -> None:
     assert lease.is_overrun(100.0)
 
 
-@pytest.mark.parametrize("running", [True, False])
-def test_a_lost_lease_is_neither_valid_nor_renewed_whatever_time_was_left(running: bool) -> None:
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_lost_lease_is_neither_valid_nor_renewed_whatever_time_was_left(bounded: bool) -> None:
     lease = Lease(50.0, 100.0)
     lease.lose()
     assert lease.lost
     assert not lease.is_valid(5.0)
-    assert lease.renewal(5.0, 12.0, running=running) == 0.0
+    assert lease.renewal(5.0, 12.0, bounded=bounded) == 0.0
     lease.renew(60.0)  # a beat that was under way
     assert lease.lost
     assert not lease.is_valid(5.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from veredus.errors import RevokeTask, SkipRetry
 from veredus.model.message import TaskMessage, deadline_of
-from veredus.model.verdict import Action, End, Outcome, describe, failed_message, judge, judge_lost_lease, wraps
+from veredus.model.verdict import Action, End, Outcome, failed_message, judge, judge_lost_lease, wraps
 
 
 def message(retry: int = 3, retried: int = 0, retention: int = 0, timeout: int = 0, deadline: int = 0) -> TaskMessage:
@@ -68,6 +68,20 @@ def test_a_failure_is_archived_exactly_when_its_retries_are_used_up(retry: int, 
     assert verdict.action is Action.ARCHIVE or verdict.is_failure == counts
 
 
+@given(st.integers(0, 9), st.integers(0, 9))
+def test_a_task_that_crashed_as_often_as_allowed_is_archived_and_0_allows_any_number(crashes: int, most: int) -> None:
+    is_over = most > 0 and crashes >= most
+    lost = judge_lost_lease(message(100), crashes=crashes, max_crashes=most)
+    died = judge(
+        message(100),
+        Outcome(End.FAILED, error=ValueError(), crashes=crashes),
+        result_ttl=1,
+        is_failure=True,
+        max_crashes=most,
+    )
+    assert [lost.action is Action.ARCHIVE, died.action is Action.ARCHIVE] == [is_over, is_over]
+
+
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.booleans())
 def test_a_result_is_kept_for_the_longer_time(retention: int, result_ttl: int, has_result: bool) -> None:
     outcome = Outcome(End.SUCCEEDED, result=b"1" if has_result else None)
@@ -95,7 +109,7 @@ def test_a_context_is_not_a_cause() -> None:
     [
         (Outcome(End.TIMED_OUT, error=ValueError("x")), "context deadline exceeded"),
         (Outcome(End.CANCELLED, error=ValueError("x")), "context canceled"),
-        (Outcome(End.FAILED, error=ValueError("x")), "x"),
+        (Outcome(End.FAILED, error=ValueError("x")), "ValueError: x"),
         (Outcome(End.FAILED, error=ValueError()), "ValueError"),
         (Outcome(End.FAILED, error=KeyError("x")), "KeyError: 'x'"),
         (Outcome(End.FAILED, error=SkipRetry()), "skip retry for the task"),
@@ -105,14 +119,6 @@ def test_a_context_is_not_a_cause() -> None:
 )
 def test_error_texts(outcome: Outcome, text: str) -> None:
     assert outcome.error_text == text
-
-
-def test_an_error_without_words_is_named() -> None:
-    class Mute(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError
-
-    assert describe(Mute()) == "Mute"
 
 
 def test_what_happened_is_written_into_the_message() -> None:

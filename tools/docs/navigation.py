@@ -13,6 +13,7 @@ SECTIONS: dict[str, list[tuple[str, str]]] = {
     ],
     "Do": [
         ("Choose how a task runs", "options.md"),
+        ("Choose where handlers run", "handlers.md"),
         ("Delay and retry", "delayed-and-retried.md"),
         ("Run something only once", "unique.md"),
         ("Run on a schedule", "scheduler.md"),

@@ -15,6 +15,7 @@ import click
 
 from veredus.app import App
 from veredus.cli.common import echo_json, json_option, redis_option, show
+from veredus.cli.entry import loaded
 from veredus.cli.gateway_bench import bench
 from veredus.cli.groups import Group
 from veredus.cli.loading import load_app
@@ -49,6 +50,8 @@ def gateway_group() -> None:
       veredus gateway sessions --json
       veredus gateway bench --clients 50 --cut 0.2
     """
+    if click.get_current_context().invoked_subcommand != serve.name:
+        loaded()
 
 
 SHOWN = ("ws", "quic", "http", "processes", "certificate", "key", "http_token", "session_ttl", "policy", "drain")

@@ -25,6 +25,8 @@ class JsonFormatter(logging.Formatter):
         fields.update({name: value for name, value in vars(record).items() if name not in self._known})
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
+        elif record.exc_text:  # of a handler's process, which has formatted it
+            fields["exception"] = record.exc_text
         return json.dumps(fields, default=str)
 
 

@@ -140,10 +140,14 @@ async def inspect_task(inspector: Inspector, queue: str, task_id: str, as_json: 
     """
     task = await inspector.task(queue, task_id)
     if as_json:
-        echo_json(task.as_dict())
+        echo_json(task.as_dict() | ({"traceback": task.traceback} if task.traceback else {}))
         return
     shown = {**task.as_dict(), "payload": text_of(task.payload, 2000), "result": text_of(task.result, 2000)}
     facts((name, value) for name, value in shown.items() if value not in (None, "", 0, False))
+    if task.traceback:
+        click.echo()
+    for line in task.traceback.split("\n") if task.traceback else ():
+        click.echo(text_of(line.encode(), 2000))
 
 
 @task_group.command("enqueue")

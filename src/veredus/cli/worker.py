@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
 from veredus.cli.stoppable import stoppable
+from veredus.worker.config import cores
 
 
 class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
@@ -19,7 +19,7 @@ class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since cli
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if value == "auto":
-            return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            return cores()
         try:
             return int(value)
         except ValueError:
@@ -33,18 +33,22 @@ class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since cli
 )
 @click.option("-q", "--queues", metavar="NAMES", help="With weights: critical=6,default=1. Default: all the app names.")
 @click.option("--strict", is_flag=True, help="Always the heaviest queue first, instead of in proportion to weights.")
-@click.option("-c", "--concurrency", type=int, help="Handlers at once in each process (default 100).")
-@click.option("--threads", type=int, help="Synchronous handlers at once in each process (default 32).")
-@click.option("--process-pool", type=int, help='run_in="process" handlers at once (default one per core).')
+@click.option("-c", "--concurrency", type=int, help="Handlers at once per process (default 100).")
+@click.option("--threads", type=int, help="Of these, in threads (default 32).")
+@click.option("--process-pool", type=int, help='Of these, run_in="process" (default cores / --processes).')
 @click.option("-p", "--processes", type=Auto(), help="Worker processes under a supervisor (default 1, or auto).")
-@click.option("--burst", is_flag=True, help="Stop, with exit code 0, when the queues are empty.")
+@click.option("--burst", is_flag=True, help="Stop when the queues are empty.")
 @click.option("--scheduler/--no-scheduler", default=None, help="Fire the app's schedules (default: yes).")
 @click.option("--max-tasks", type=int, help="Replace a process after so many tasks.")
-@click.option("--max-memory", type=int, metavar="MB", help="Replace a process above so much resident memory.")
-@click.option(
-    "--shutdown-timeout", type=float, metavar="SECONDS", help="Time for running handlers at a stop (default 25)."
-)
+@click.option("--max-memory", type=int, metavar="MB", help="Replace a process that uses more memory.")
+@click.option("--shutdown-timeout", type=float, metavar="SECONDS", help="For running handlers at a stop (default 25).")
 @click.option("--lease", type=float, metavar="SECONDS", help="A task is ours so long without a heartbeat (default 12).")
+@click.option("--max-crashes", type=int, help="Archive a task that killed its worker so often (default 3; 0: never).")
+@click.option(
+    "--retry-while-running",
+    is_flag=True,
+    help="Retry a task whose handler does not end at its deadline, though it still runs.",
+)
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve /metrics, /healthz and /readyz (on 127.0.0.1).")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)

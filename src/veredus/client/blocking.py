@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from veredus import forks
+
 T = TypeVar("T")
 
 
@@ -20,6 +22,11 @@ class BlockingPortal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = 0
+        forks.hold(self)
+
+    def forked(self) -> None:
+        """In a fork: a thread of the parent may have had the lock."""
+        self._lock = threading.Lock()
 
     @property
     def is_running(self) -> bool:

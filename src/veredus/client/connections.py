@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import weakref
 from collections.abc import Callable, Sequence
 
+from veredus import forks
 from veredus.client.client import Client, SendMiddleware
 from veredus.client.desk import Desk
 from veredus.clock import SYSTEM, Clock
@@ -35,14 +35,15 @@ class Connections:
         self._clock = clock
         self._middlewares = middlewares
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
-        self._pid = os.getpid()
+        forks.hold(self)
         self.desk: Desk | None = None
         """Where the handles of these clients' tasks ask."""
 
+    def forked(self) -> None:
+        forks.leave(*self._clients.items())
+        self._clients = weakref.WeakKeyDictionary()
+
     def client(self) -> Client:
-        if self._pid != os.getpid():
-            self._clients = weakref.WeakKeyDictionary()
-            self._pid = os.getpid()
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import ResultGone, TaskCancelled, TaskFailed
 from veredus.model.ending import CancelOutcome, Progress, Status, check_then, read_progress
+from veredus.model.failure import read_traceback
 from veredus.model.verdict import CANCELED
 from veredus.store import results
 from veredus.store.results import Sight
@@ -64,7 +65,8 @@ class Desk:
             message = decode_task(sight.message)
         except UndecodableMessage as exc:
             return Status(sight.state, error=str(exc), progress=progress, cancelling=sight.cancel)
-        return Status(sight.state, message.retried, message.retry, message.error_msg, progress, sight.cancel)
+        trace = read_traceback(message.last_failed_at, message.retried, sight.traceback)
+        return Status(sight.state, message.retried, message.retry, message.error_msg, progress, sight.cancel, trace)
 
     async def progress(self, handle: Handle[Any]) -> AsyncIterator[Progress]:
         last: Progress | None = None
@@ -92,9 +94,9 @@ class Desk:
         if end.state == results.COMPLETED:
             return self._decoder(handle.type or _type_of(message))(end.result or b"")
         if end.state == results.ARCHIVED:
-            reason = _error_of(end.message)
+            reason, trace = _error_of(end)
             kind = TaskCancelled if reason == CANCELED else TaskFailed
-            raise kind(f"{name} was archived: {reason}", task_id=handle.id, error=reason)
+            raise kind(f"{name} was archived: {reason}", task_id=handle.id, error=reason, traceback=trace)
         if end.state == results.CANCELLED:
             raise TaskCancelled(f"{name} was deleted before it had ended", task_id=handle.id, error=CANCELED)
         if end.state == results.EXPIRED:
@@ -108,11 +110,13 @@ class Desk:
         return decoder
 
 
-def _error_of(data: bytes) -> str:
+def _error_of(end: Sight) -> tuple[str, str]:
+    """The last error, and its traceback."""
     try:
-        return decode_task(data).error_msg
+        message = decode_task(end.message)
     except UndecodableMessage as exc:
-        return str(exc)
+        return str(exc), ""
+    return message.error_msg, read_traceback(message.last_failed_at, message.retried, end.traceback)
 
 
 def _type_of(data: bytes) -> str:

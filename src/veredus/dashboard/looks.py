@@ -44,6 +44,7 @@ def task_of(task: TaskInfo, more: dict[str, Any]) -> dict[str, Any]:
     return (
         task.as_dict()
         | {"payload": shortened(task.payload, WHOLE), "result": shortened(task.result, WHOLE)}
+        | {"traceback": task.traceback}
         | {"kept_until": instant_text(ends * SECOND), "actions": list(ACTIONS[task.state])}
         | more
     )

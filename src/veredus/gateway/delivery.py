@@ -83,9 +83,8 @@ class Delivery:
     # Who is here.
 
     def opened(self, connection: Connection) -> None:
-        now = self._clock.monotonic()
         self.connections[connection] = None
-        self._wheel.put(connection, min(connection.link.deadline(), now + self._tick))
+        self._wheel.put(connection, self._clock.monotonic())
 
     def attach(self, connection: Connection) -> None:
         """From now on, hints for its session are its own. What was appended between the attach and now is read."""

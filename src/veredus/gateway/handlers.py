@@ -10,13 +10,15 @@ from typing import Any
 from veredus.client.task import Task
 from veredus.clock import Clock
 from veredus.errors import PayloadError, TaskTimeout
+from veredus.model.failure import one_line
 from veredus.model.frames import Request
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
 from veredus.model.request import Origin, error_for, task_id_of
 from veredus.model.verdict import End, Outcome
-from veredus.wire.payload import encode_value
+from veredus.wire.results import encode_result
 from veredus.worker.context import Context, enter
+from veredus.worker.endings import log_with_traceback
 from veredus.worker.executors.threads import ThreadPool
 from veredus.worker.injection import call_injected, dependencies
 from veredus.worker.mux import Mux
@@ -55,7 +57,8 @@ class Handlers:
             outcome, encoding = await self._outcome(task, origin, frame, seconds, client)
             code, error = error_for(outcome)
             if outcome.error is not None and code == 500:
-                logger.warning("action %s failed: %r", task.name, outcome.error, exc_info=outcome.error)
+                text = f"action {task.name} failed: {one_line(outcome.error)}"
+                log_with_traceback(logger, logging.WARNING, text, outcome.error)
             await self._requests.respond_surely(
                 origin,
                 self._clock.monotonic() + seconds,
@@ -86,7 +89,7 @@ class Handlers:
             async with asyncio.timeout(seconds):
                 value = await handler(context.job)
             raw = isinstance(value, bytes)
-            result = value if raw else None if value is None else encode_value(value)
+            result = value if raw else None if value is None else encode_result(value, task.name)
         except _Unreadable as exc:
             return Outcome(End.UNREADABLE, error=exc.__cause__), "json"
         except TimeoutError:

@@ -65,7 +65,7 @@ class Router:
         self.open: dict[Key, int] = {}
         self._wheel: Wheel[Key] = Wheel(0.25, clock.monotonic())
         self._errands = Errands("a request")
-        self.counters = {"accepted": 0, "rejected": 0, "repeated": 0, "late": 0, "timed_out": 0, "cancelled": 0}
+        self.counters = {"accepted": 0, "rejected": 0, "repeated": 0, "timed_out": 0, "cancelled": 0}
 
     # Coming in.
 

@@ -11,6 +11,7 @@ import secrets
 import socket
 from typing import TYPE_CHECKING, Any, Self
 
+from veredus import forks
 from veredus.client.client import Client
 from veredus.clock import ServerClock
 from veredus.errors import GatewayError, StoreError
@@ -31,6 +32,7 @@ from veredus.model.frames import CloseCode, Hello, Request
 from veredus.store.hints import Hints
 from veredus.store.store import Store
 from veredus.worker.complaints import Complaints
+from veredus.worker.lifespan import close, open_lifespan
 from veredus.worker.mux import Mux
 from veredus.worker.requests import Requests
 
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from veredus.gateway.http import HttpServer
 
 logger = logging.getLogger("veredus.gateway")
+
+LAST_WORDS = 2.0
+"""Seconds for which a stop waits until the last words to its clients are out."""
 
 
 class Gateway:
@@ -78,6 +83,7 @@ class Gateway:
         """Connect and listen. Raises StoreError when Redis cannot be reached."""
         if self._started:
             raise GatewayError("this gateway was started before; make a new one")
+        forks.end_in(asyncio.get_running_loop())
         self._started = True
         self._clock = ServerClock()
         redis = self.app.open_redis(f"veredus-gateway-{self.node[-8:]}")
@@ -86,7 +92,7 @@ class Gateway:
             await measure(self._clock, self._store)
             self._lifespan = contextlib.AsyncExitStack()
             if self.app.lifespan is not None and any(rule.where == "gateway" for rule in self.app.actions.values()):
-                self.app.state = await self._lifespan.enter_async_context(self.app.lifespan(self.app))
+                await open_lifespan(self.app, self._lifespan)
             self._compose()
             self._tasks.append(asyncio.create_task(self._hints.run()))
             await self._hints.subscribed()
@@ -302,7 +308,7 @@ class Gateway:
             if not connection.over:
                 await asyncio.sleep(max(0.0, at - self._clock.monotonic()))
             connection.end(CloseCode.GOING_AWAY, "this gateway stops", retry_after_ms=random.randrange(500))
-        for _ in range(100):  # until the last words are out
+        for _ in range(round(LAST_WORDS / 0.02)):
             if not self.delivery.connections:
                 break
             await asyncio.sleep(0.02)
@@ -324,5 +330,5 @@ class Gateway:
             with contextlib.suppress(StoreError):
                 await self._store.nodes.leave(self.node)
         if hasattr(self, "_lifespan"):
-            await self._lifespan.aclose()
+            await close(self._lifespan, "the lifespan")
         await self._store.close()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from veredus.errors import QueueNotFound
+from veredus.errors import CommandRefused, QueueNotFound
 from veredus.inspector.bulk import Progress
 from veredus.inspector.checkup import STALE_SET, Checkup
-from veredus.inspector.findings import LANE_KINDS, ORDER, TASK_KINDS, Finding
+from veredus.inspector.findings import LANE_KINDS, ORDER, TASK_KINDS, WARN, Finding
 from veredus.inspector.health import examine_servers
 from veredus.model.message import TaskMessage
 from veredus.store.checkups import Checkups
@@ -16,20 +16,23 @@ from veredus.store.limits import LimitDesk
 from veredus.store.moves import Moves
 from veredus.store.places import text
 from veredus.store.queues import Queues, escaped
+from veredus.store.roll import Roll
 from veredus.store.tasks import Tasks
 from veredus.wire import keys
 from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
 
 _QUEUE_KEY = re.compile(rf"{re.escape(keys.PREFIX)}:\{{(.+?)\}}:(.+)", re.DOTALL)
 _ROUNDS = 4
+_NEXT = 1000
+"""Of so many tasks that are next, the types are compared with what the workers have handlers for."""
 _TYPES = {"pending": "list", "active": "list", "groups": "set", "limits": "hash"}
 
 
 class Doctor:
     """Everything is read in pages while the workers work: a queue of a million tasks is examined without a stall."""
 
-    def __init__(self, queues: Queues, tasks: Tasks, checkups: Checkups) -> None:
-        self._queues, self._tasks = queues, tasks
+    def __init__(self, queues: Queues, tasks: Tasks, checkups: Checkups, roll: Roll) -> None:
+        self._queues, self._tasks, self._roll = queues, tasks, roll
         self.checkups = checkups
         self._lanes = Lanes(checkups.redis, now_ms=checkups.now_ms)
         self._moves = Moves(checkups.redis, now_ms=checkups.now_ms)
@@ -51,7 +54,27 @@ class Doctor:
         for name in sorted(seen):
             await seen[name].finish(registered=name in registered)
             findings += seen[name].findings
+            if server:
+                findings += await self._unserved(name)
         return findings
+
+    async def _unserved(self, queue: str) -> list[Finding]:
+        """Types of the next pending tasks that none of the queue's workers has a handler for."""
+        try:
+            page = await self._tasks.page(queue, "pending", 0, _NEXT)
+        except CommandRefused:
+            return []  # the list itself is damaged: that is found and mended first
+        types = {task.type for task in page.tasks}
+        return [
+            Finding(
+                kind="unserved",
+                level=WARN,
+                text=f"queue {queue!r}: tasks of type {one} wait, but none of its live workers has a handler for them",
+                advice="start a worker that declares this type, or delete them",
+                queue=queue,
+            )
+            for one in sorted(await self._roll.unserved(queue, types))
+        ]
 
     async def repair(self, finding: Finding) -> bool:
         """Mend one finding, after looking again. False if there is nothing (any more) to mend."""

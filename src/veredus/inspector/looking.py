@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import date
 
 from veredus.errors import (
@@ -16,6 +17,7 @@ from veredus.errors import (
 )
 from veredus.inspector.doctor import Doctor
 from veredus.inspector.search import Query, SearchPage, Walk, find, find_page
+from veredus.model.failure import read_traceback
 from veredus.model.info import (
     DailyStats,
     EnqueueEvent,
@@ -46,7 +48,7 @@ class Looking:
         self._queues = Queues(redis, now_ms=now_ms)
         self._tasks = Tasks(redis, now_ms=now_ms)
         self._roll = Roll(redis, now_ms=now_ms)
-        self.doctor = Doctor(self._queues, self._tasks, Checkups(redis, now_ms=now_ms))
+        self.doctor = Doctor(self._queues, self._tasks, Checkups(redis, now_ms=now_ms), self._roll)
         """`await inspector.doctor.diagnose()`, `.repair(finding)`, `.repair_all()`."""
 
     # Queues.
@@ -84,7 +86,10 @@ class Looking:
         found = (await self._tasks.info(queue, [task_id]))[0]
         if found is None:
             raise await self._no_task(queue, task_id)
-        return found
+        if not found.last_error:
+            return found
+        stored = await self._tasks.traceback(queue, task_id)
+        return replace(found, traceback=read_traceback(found.last_failed, found.retried, stored))
 
     async def queues_of(self, task_id: str) -> list[str]:
         """Every queue that has a task with this id; TaskNotFound if there is none."""

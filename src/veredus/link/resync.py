@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from veredus.model.frames import CloseCode, FrameError, OpenRequest, Request
 
@@ -44,25 +45,30 @@ def _unknown(reason: str) -> FrameError:
     return FrameError(reason, CloseCode.INSUFFICIENT_STATE)
 
 
+@dataclass(slots=True)
+class _Open:
+    request: Request
+    is_sent: bool = False
+    is_accepted: bool = False
+
+
 class OpenRequests:
     """The client's requests without an answer, kept over connections."""
 
-    __slots__ = ("_accepted", "_next", "_sent", "_unanswered")
+    __slots__ = ("_next", "_open")
 
     def __init__(self, next_rid: int = 1) -> None:
         self._next = next_rid
-        self._unanswered: dict[int, Request] = {}
-        self._sent: set[int] = set()
-        self._accepted: set[int] = set()
+        self._open: dict[int, _Open] = {}
 
     def __len__(self) -> int:
-        return len(self._unanswered)
+        return len(self._open)
 
     def __contains__(self, rid: int) -> bool:
-        return rid in self._unanswered
+        return rid in self._open
 
     def __getitem__(self, rid: int) -> Request:
-        return self._unanswered[rid]
+        return self._open[rid].request
 
     @property
     def next_rid(self) -> int:
@@ -71,7 +77,7 @@ class OpenRequests:
     @property
     def floor(self) -> int:
         """Every request up to this number has been answered."""
-        for rid in self._unanswered:  # in ascending order: numbers are given in turn
+        for rid in self._open:  # in ascending order: numbers are given in turn
             return rid - 1
         return self._next - 1
 
@@ -79,39 +85,40 @@ class OpenRequests:
         self, action: str, body: bytes, *, deadline_ms: int, no_reply: bool, serial: bool, encoding: str
     ) -> Request:
         request = Request(self._next, action, body, deadline_ms, no_reply, serial, encoding)
-        self._unanswered[self._next] = request
+        self._open[self._next] = _Open(request)
         self._next += 1
         return request
 
     def sent(self, rid: int) -> None:
-        self._sent.add(rid)
+        self._open[rid].is_sent = True
 
     def accepted(self, rid: int) -> bool:
         """The server has said that it is durable, which is all that a request without a reply waits for. False if it is
         not open here."""
-        request = self._unanswered.get(rid)
-        if request is None:
+        one = self._open.get(rid)
+        if one is None:
             return False
-        self._accepted.add(rid)
-        if request.no_reply:
+        one.is_accepted = True
+        if one.request.no_reply:
             self.answered(rid)
         return True
 
     def answered(self, rid: int) -> bool:
         """Strike out a request; False if it was not open."""
-        self._sent.discard(rid)
-        self._accepted.discard(rid)
-        return self._unanswered.pop(rid, None) is not None
+        return self._open.pop(rid, None) is not None
 
     def to_send(self, known: Iterable[OpenRequest] = ()) -> list[Request]:
         """What to send after a welcome: all without an answer, but for those that the server has done, or knows and has
         accepted. One that is only known may have been noted by a gateway that died before it passed it on."""
-        done = {rid for rid, state in known if state == "done" or rid in self._accepted}
-        return [request for rid, request in self._unanswered.items() if rid not in done]
+        states = dict(known)
+        return [
+            one.request
+            for rid, one in self._open.items()
+            if rid not in states or not (states[rid] == "done" or one.is_accepted)
+        ]
 
     def abandon_sent(self) -> list[Request]:
         """The session is gone: give up what was sent, because whether it was done cannot be known any more."""
-        lost = [self._unanswered.pop(rid) for rid in sorted(self._sent)]
-        self._sent.clear()
-        self._accepted.clear()
+        lost = [one.request for one in self._open.values() if one.is_sent]
+        self._open = {rid: one for rid, one in self._open.items() if not one.is_sent}
         return lost

@@ -37,6 +37,8 @@ class Status:
     progress: Progress | None = None
     cancelling: str = ""
     """What a running task that was cancelled will come to: archive, delete or retry."""
+    traceback: str = ""
+    """Of the last attempt that failed, at most 8 KiB."""
 
     @property
     def ended(self) -> bool:

@@ -26,6 +26,8 @@ class TaskInfo:
     max_retry: int = 0
     retried: int = 0
     last_error: str = ""
+    traceback: str = ""
+    """Of the last failure, at most 8 KiB; only `inspector.task()` reads it."""
     last_failed: int = 0
     timeout: int = 0
     deadline: int = 0

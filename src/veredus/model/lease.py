@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
+
 
 class Lease:
     """What may still be done with a task, by the monotonic clock. Times come in as arguments.
 
     A lease that ran out may not be lost: if nobody has claimed the task, the next heartbeat renews it. It is lost when
-    Redis says that somebody else has the task, and stays so. Only the heartbeater's thread changes a lease, the event
-    loop reads it; each change is one assignment, so there is no lock.
+    Redis says that somebody else has the task, and stays so. Once its handler has begun, only the heartbeater's
+    thread changes a lease, and the event loop reads it; each change is one assignment, so there is no lock.
     """
 
     __slots__ = ("_ends_at", "_latest", "lost")
 
-    def __init__(self, ends_at: float, latest: float) -> None:
+    def __init__(self, ends_at: float, latest: float = math.inf) -> None:
         self._ends_at = ends_at
         self._latest = latest
         self.lost = False
         """Whether somebody else has the task: nothing may be written for it here."""
+
+    def begin(self, latest: float) -> None:
+        """The handler begins: from now on the lease is kept until that instant at most, its deadline and grace."""
+        self._latest = latest
 
     def is_valid(self, now: float) -> bool:
         """Whether nobody else can have the task: only then may its handler begin."""
@@ -27,12 +33,17 @@ class Lease:
         """Whether a handler that still runs has had all its time: the deadline and its grace have passed."""
         return now >= self._latest
 
-    def renewal(self, now: float, length: float, *, running: bool) -> float:
-        """For how many seconds from now to renew it; 0 if it is to run out. While the handler runs, never past the
-        deadline and its grace; after that, for as long as it takes to settle the task."""
+    def renewal(self, now: float, length: float, *, bounded: bool) -> float:
+        """For how many seconds from now to renew it; 0 if it is to run out. `bounded`: never past the deadline and its
+        grace; otherwise for as long as its handler runs, and until the task is settled."""
         if self.lost:
             return 0.0
-        return max(0.0, min(length, self._latest - now)) if running else length
+        return max(0.0, min(length, self._latest - now)) if bounded else length
+
+    @property
+    def latest(self) -> float:
+        """When a handler that still runs will have had all its time."""
+        return self._latest
 
     def renew(self, ends_at: float) -> None:
         """Redis has prolonged it."""

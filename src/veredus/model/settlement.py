@@ -34,6 +34,9 @@ class Retry(NamedTuple):
     is_failure: bool
     front: bool = False
     """When it is due, to the front of pending."""
+    crashed: bool = False
+    """Whether it killed the process that ran it."""
+    traceback: bytes = b""
 
 
 class Archive(NamedTuple):
@@ -44,6 +47,9 @@ class Archive(NamedTuple):
     unique_key: str
     message: bytes
     original: bytes = b""
+    is_failure: bool = True
+    """False for a task that was cancelled."""
+    traceback: bytes = b""
 
 
 class Requeue(NamedTuple):

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from veredus.errors import RevokeTask, SkipRetry
+from veredus.model.failure import describe
 from veredus.model.message import TaskMessage
 
 LEASE_EXPIRED = "asynq: task lease expired"
@@ -34,6 +35,8 @@ class Outcome:
     end: End
     result: bytes | None = None
     error: BaseException | None = None
+    crashes: int = 0
+    """How often the task has killed the process that ran it, this time included; 0 if it did not do so now."""
     then: str = ""
     """What whoever cancelled it wants to become of the task: archive or delete; anything else is a retry."""
 
@@ -71,10 +74,16 @@ _DONE = Verdict(Action.DONE)
 
 
 def judge(
-    message: TaskMessage, outcome: Outcome, *, result_ttl: int, is_failure: bool, deferred_out: bool = False
+    message: TaskMessage,
+    outcome: Outcome,
+    *,
+    result_ttl: int,
+    is_failure: bool,
+    is_last: bool = False,
+    max_crashes: int = 0,
 ) -> Verdict:
-    """In Asynq's order: revoked, then exhausted or skipped, then retried. `deferred_out`: it was no failure, but it has
-    been put off as often as allowed."""
+    """In Asynq's order: revoked, then exhausted or skipped, then retried. `is_last`: it shall not be tried again,
+    however many retries are left."""
     end = outcome.end
     if end is End.SUCCEEDED:
         if message.retention > 0 or outcome.result is not None:
@@ -86,20 +95,33 @@ def judge(
     if end is End.LEASE_LOST:
         return Verdict(Action.NOTHING)
     if end is End.CANCELLED and outcome.then in CANCELLATIONS:
-        return Verdict(CANCELLATIONS[outcome.then])
+        return Verdict(CANCELLATIONS[outcome.then], is_failure=False)
     if wraps(outcome.error, RevokeTask):
         return Verdict(Action.DONE)
-    if end is End.UNREADABLE or message.retried >= message.retry or deferred_out or wraps(outcome.error, SkipRetry):
+    if end is End.UNREADABLE or message.retried >= message.retry or is_last or wraps(outcome.error, SkipRetry):
+        return Verdict(Action.ARCHIVE)
+    if is_poison(outcome.crashes, max_crashes):
         return Verdict(Action.ARCHIVE)
     return Verdict(Action.RETRY, is_failure=is_failure)
 
 
-def judge_lost_lease(message: TaskMessage, cancel: str = "") -> Verdict:
-    """A crash counts as an attempt, so that a task that kills its worker every time ends archived. One that was to be
-    cancelled ends as asked."""
+def judge_lost_lease(message: TaskMessage, cancel: str = "", *, crashes: int = 0, max_crashes: int = 0) -> Verdict:
+    """A crash counts as an attempt, and there may be only so many crashes: a task that kills its worker every time ends
+    archived. One that was to be cancelled ends as asked."""
     if cancel in CANCELLATIONS:
-        return Verdict(CANCELLATIONS[cancel])
-    return Verdict(Action.ARCHIVE if message.retried >= message.retry else Action.RETRY)
+        return Verdict(CANCELLATIONS[cancel], is_failure=False)
+    is_over = message.retried >= message.retry or is_poison(crashes, max_crashes)
+    return Verdict(Action.ARCHIVE if is_over else Action.RETRY)
+
+
+def is_poison(crashes: int, max_crashes: int) -> bool:
+    """Whether a task has killed those that ran it as often as allowed; 0 allows any number."""
+    return 0 < max_crashes <= crashes
+
+
+def killed_text(crashes: int) -> str:
+    """Why it is archived then."""
+    return "killed its worker " + ("once" if crashes == 1 else f"{crashes} times")
 
 
 def failed_message(message: TaskMessage, error_text: str, now: float, *, counts: bool) -> TaskMessage:
@@ -108,20 +130,6 @@ def failed_message(message: TaskMessage, error_text: str, now: float, *, counts:
     message.error_msg = error_text
     message.last_failed_at = int(now)
     return message
-
-
-def describe(error: BaseException) -> str:
-    """The error's own words, as a Go service would store them; its class where the words alone say nothing."""
-    try:
-        text = str(error).strip()
-    except Exception:
-        text = ""
-    if not text:
-        return _WORDLESS.get(type(error), type(error).__name__)
-    return f"{type(error).__name__}: {text}" if isinstance(error, KeyError) else text
-
-
-_WORDLESS: dict[type, str] = {SkipRetry: "skip retry for the task", RevokeTask: "revoke task"}
 
 
 def wraps(error: BaseException | None, kind: type[BaseException]) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any
 
+from veredus import forks
 from veredus.errors import ConfigError, SessionClosed, Unreachable
 from veredus.link.session import ClientLink
 from veredus.model.delivery import Cursor
@@ -93,6 +95,15 @@ class Peer:
         self._ended = False
         self._error: SessionClosed | None = None
         self._problem = ""
+        self._pid = 0
+        """The process that started it."""
+        forks.hold(self)
+
+    def forked(self) -> None:
+        """In a fork: the session is the parent's."""
+        if self._runner is not None:
+            forks.leave(self._runner, self._pump, self._line)
+            self._runner = self._pump = None
 
     # ---- life
 
@@ -109,10 +120,11 @@ class Peer:
 
     async def _start(self) -> Peer:
         """Wait for the first welcome; raises SessionClosed (refused) or Unreachable."""
+        self._must_be_here()
         if self._runner is not None:
             raise ConfigError("peer", "started", "a peer that is started once; connect() makes a new one")
         loop = asyncio.get_running_loop()
-        self._loop = loop
+        self._loop, self._pid = loop, os.getpid()
         self._line = Line(
             self._link,
             self._addresses,
@@ -135,8 +147,9 @@ class Peer:
         )
         self._ready: asyncio.Future[None] = loop.create_future()
         self._runner = loop.create_task(self._run(), name="veredus-peer")
-        if self._on_message is not None and self._reception.needs_pump:
-            self._pump = loop.create_task(self._inbox.call_one_by_one(self._on_message), name="veredus-peer-messages")
+        callback = self._reception.asynchronous_callback
+        if callback is not None:
+            self._pump = loop.create_task(self._inbox.call_one_by_one(callback), name="veredus-peer-messages")
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), self._config.connect_timeout)
         except TimeoutError:
@@ -289,7 +302,12 @@ class Peer:
         if self._ended:
             raise self._error or SessionClosed("the session was closed here")
 
+    def _must_be_here(self) -> None:
+        if self._pid not in (0, os.getpid()):
+            raise SessionClosed(f"the session belongs to process {self._pid}; in a fork of it, connect() again")
+
     def _must_have_started(self) -> None:
+        self._must_be_here()
         if self._runner is None:
             raise SessionClosed("not connected yet: write `async with connect(...) as peer` or `await connect(...)`")
 

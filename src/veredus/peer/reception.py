@@ -44,9 +44,9 @@ class Reception:
         self.received = self.resumes = self.resets = self.gaps = 0
 
     @property
-    def needs_pump(self) -> bool:
-        """Whether the callback is asynchronous: then a task of its own calls it."""
-        return self._on_message is not None and not self._calls_directly
+    def asynchronous_callback(self) -> OnMessage | None:
+        """A task of its own calls it."""
+        return None if self._calls_directly else self._on_message
 
     def deliver(self, event: ClientEvent) -> None:
         if type(event) is Received:
@@ -102,7 +102,7 @@ class Reception:
         assert self._on_message is not None
         try:
             called = self._on_message(item)
-            if called is not None and inspect.isawaitable(called):
+            if inspect.isawaitable(called):
                 raise TypeError("on_message returned something to await: declare it with async def")
         except Exception:
             logger.exception("on_message failed for %r; it counts as handled", item)

@@ -74,8 +74,12 @@ class Service:
 
     async def start(self) -> None:
         store = Store(self._app.open_redis(f"veredus-scheduler-{uuid.uuid4().hex[:8]}"))
+        try:
+            await _wait_until_loaded(store)
+        except BaseException:
+            await store.close()
+            raise
         self._store = store
-        await _wait_until_loaded(store)
         client = Client(store, max_payload=self._app.max_payload)
         self.scheduler = Scheduler(
             client, self._app.schedules, self._app.schedule_scope(), lease=self._lease, beat=self._beat

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from veredus import forks
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -45,6 +47,12 @@ class Coalescer(Generic[Item, Result]):
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._in_flight = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        forks.hold(self)
+
+    def forked(self) -> None:
+        """In a fork: what is under way and what waits is the parent's."""
+        forks.leave(self._waiting, self._tasks)
+        self._waiting, self._in_flight, self._tasks = [], 0, set()
 
     async def add(self, item: Item) -> Result:
         if self._in_flight < MAX_IN_FLIGHT and not self._waiting:

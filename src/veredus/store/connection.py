@@ -7,6 +7,7 @@ only drops its reply. Nothing is ever sent twice from here: whether to repeat is
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections import deque
@@ -15,12 +16,18 @@ from typing import Any, cast
 
 import hiredis
 
+from veredus import forks
 from veredus.errors import AuthError, ConnectionLost, StoreError
 from veredus.store import faults
 
 Argument = str | bytes | int | float
 _pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 OnMessage = Callable[[bytes, bytes], None]
+
+STANDSTILL = 0.5
+"""Seconds by which the watchdog must be late to say that this process stood still, not the server."""
+SECOND_CHANCE = 1.0
+"""Seconds for reading answers after that, at least."""
 
 
 class Connection(asyncio.Protocol):
@@ -38,6 +45,8 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._transport: asyncio.Transport | None = None
         self._watchdog: asyncio.TimerHandle | None = None
+        self._watch_at = 0.0
+        self._pid = os.getpid()
 
     def call(self, *args: Argument, timeout: float | None = None) -> asyncio.Future[Any]:
         """Send one command; the future has its reply. `timeout` is for commands that block on purpose."""
@@ -49,14 +58,18 @@ class Connection(asyncio.Protocol):
 
     def _send(self, data: bytes, count: int, timeout: float | None) -> list[asyncio.Future[Any]]:
         if not self.alive or self._transport is None:
-            raise ConnectionLost(f"the connection to {self.where} is closed")
+            raise ConnectionLost(f"the connection to {self.where} {self._why()}")
         expires = time.monotonic() + (self._timeout if timeout is None else timeout)
         futures = [self._loop.create_future() for _ in range(count)]
         self._waiting.extend([(future, expires) for future in futures])
         self._transport.write(data)
         if self._watchdog is None:
-            self._watchdog = self._loop.call_later(self._timeout, self._watch)
+            self._watch_in(self._timeout)
         return futures
+
+    def _watch_in(self, seconds: float) -> None:
+        self._watch_at = time.monotonic() + seconds
+        self._watchdog = self._loop.call_later(seconds, self._watch)
 
     def close(self, reason: StoreError | None = None) -> None:
         """Close the socket; whoever still waits gets the reason."""
@@ -69,11 +82,26 @@ class Connection(asyncio.Protocol):
         self._watchdog = None
         if not self._waiting or not self.alive:
             return
-        left = self._waiting[0][1] - time.monotonic()
-        if left <= 0:
-            self.close(ConnectionLost(f"{self.where} did not answer in time"))
+        now = time.monotonic()
+        left = self._waiting[0][1] - now
+        if left > 0:
+            self._watch_in(left + 0.01)
+        elif now - self._watch_at > STANDSTILL:
+            # It is this process that was late: the answer may have come long ago and only not been read.
+            self._watch_in(max(self._timeout, SECOND_CHANCE))
         else:
-            self._watchdog = self._loop.call_later(left + 0.01, self._watch)
+            self.close(ConnectionLost(f"{self.where} did not answer in time"))
+
+    def forked(self) -> None:
+        """In a fork: the socket is the parent's, and so are those who wait for replies."""
+        if self.alive:
+            forks.cut(self._transport)
+        forks.leave(self._transport, self._waiting, self._watchdog)
+        self.alive, self.on_close, self.on_message = False, None, None
+        self._transport, self._waiting, self._watchdog = None, deque(), None
+
+    def _why(self) -> str:
+        return "is closed" if self._pid == os.getpid() else f"belongs to process {self._pid}, which was forked"
 
     def _fail(self, reason: StoreError) -> None:
         was_alive, self.alive = self.alive, False
@@ -95,6 +123,7 @@ class Connection(asyncio.Protocol):
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        forks.hold(self)
         self.alive = True
         self.connected_at = time.monotonic()
 
@@ -147,8 +176,9 @@ async def open_connection(
         return Connection(where, timeout)
 
     connection: Connection | None = None
+    limit = asyncio.timeout(timeout)
     try:
-        async with asyncio.timeout(timeout):
+        async with limit:
             if isinstance(endpoint, str):
                 _, connection = await loop.create_unix_connection(make, endpoint)
             else:
@@ -162,6 +192,11 @@ async def open_connection(
             raise AuthError(f"{where}: {exc}") from exc
         if isinstance(exc, StoreError):
             raise
+        if limit.expired() and loop.time() - (limit.when() or 0.0) > STANDSTILL:
+            # This process was late, not the server.
+            return await open_connection(
+                endpoint, timeout=timeout, username=username, password=password, db=db, tls=tls, name=name
+            )
         if isinstance(exc, OSError | TimeoutError):
             raise faults.from_system(exc, where) from exc
         raise

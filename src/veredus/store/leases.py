@@ -18,6 +18,7 @@ RECOVER = load(
     keys="lease active",
     args="task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms dead_worker [now_ms]",
 )
+OWNED = load("lease/owned", keys="lease", args="task_prefix worker limit [now_ms]")
 
 FOREIGN_SLACK_MS = 30_000
 """Leases that a Go worker wrote by its own clock get the slack that Go gives them."""
@@ -60,6 +61,16 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
+class Owned:
+    """A task that a worker holds."""
+
+    queue: str
+    task_id: str
+    owner: str
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Extension:
     """What became of one queue's holdings."""
 
@@ -96,6 +107,18 @@ class Leases:
         for holding in holdings:
             args += (holding.task_id, holding.owner, holding.lease_ms)
         return Call(EXTEND, (keys.lease(queue),), args)
+
+    async def owned(self, queues: Sequence[str], worker: str, limit: int = 5000) -> tuple[float, list[Owned]]:
+        """What a worker holds, of so many leases of each queue that end first; and the server's time. Raises the first
+        error."""
+        calls = [Call(OWNED, (keys.lease(queue),), (keys.task_prefix(queue), worker, limit)) for queue in queues]
+        now, found = 0.0, []
+        for queue, reply in zip(queues, await self._redis.run_each(calls), strict=True):
+            if isinstance(reply, BaseException):
+                raise reply
+            now, rows = reply[0] / 1000, reply[1]
+            found += [Owned(queue, rows[i].decode(), rows[i + 1].decode(), rows[i + 2]) for i in range(0, len(rows), 3)]
+        return now, found
 
     async def recover(
         self,

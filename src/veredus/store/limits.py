@@ -41,15 +41,16 @@ class LimitDesk(Part):
         )
         return [_info(queue, *rows[at : at + 5]) for at in range(0, len(rows), 5)]
 
-    async def waits(self, queue: str) -> bool:
-        """Whether there is work for a worker: pending in a queue that is not paused, or waiting for a limit."""
+    async def waits(self, queue: str, *, but_pending: bool = False) -> bool:
+        """Whether there is work for a worker: pending in a queue that is not paused, or waiting for a limit.
+        `but_pending`: what is pending is nothing that it could start."""
         pending = keys.pending(queue)
         paused, found, limited = await asyncio.gather(
             self.redis.command("EXISTS", keys.paused(queue), key=pending),
             self.redis.command("LLEN", pending, key=pending),
             self.redis.command("EXISTS", keys.limited(queue), key=pending),
         )
-        return not paused and bool(found or limited)
+        return not paused and bool((found and not but_pending) or limited)
 
     async def check(self, queue: str, scope: str, task_id: str, *, apply: bool) -> bool:
         """Whether a task holds room though it does not run; it is freed if `apply`."""

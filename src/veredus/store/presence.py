@@ -12,10 +12,10 @@ from veredus.wire.presence import ServerRecord, encode_server
 
 BEAT = load(
     "presence/beat",
-    keys="server workers [servers all_workers]",
-    args="ttl info count {task_id worker_info}* [now_ms]",
+    keys="server workers types [servers all_workers]",
+    args="ttl info startable count {task_id worker_info}* [now_ms]",
 )
-LEAVE = load("presence/leave", keys="server workers [servers all_workers]", args="")
+LEAVE = load("presence/leave", keys="server workers types [servers all_workers]", args="")
 
 TTL = 10
 """Seconds for which a record outlives its last beat, as in Asynq."""
@@ -28,7 +28,7 @@ class Presence:
     async def beat(self, record: ServerRecord, working: Mapping[str, bytes]) -> int:
         """Write the record and what it works on; returns the server's time in milliseconds."""
         own = self._own_keys(record)
-        args: list[Argument] = [TTL, encode_server(record), len(working)]
+        args: list[Argument] = [TTL, encode_server(record), record.startable, len(working)]
         for task_id, info in working.items():
             args += (task_id, info)
         if self._redis.address.kind != "cluster":
@@ -54,4 +54,4 @@ class Presence:
 
     def _own_keys(self, record: ServerRecord) -> list[str]:
         identity = (record.host, record.pid, record.server_id)
-        return [keys.server(*identity), keys.workers(*identity)]
+        return [keys.server(*identity), keys.workers(*identity), keys.types(*identity)]

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from veredus import forks
 from veredus.errors import CommandRefused, ConnectionLost, NotReady, StoreError
 from veredus.store import faults
 from veredus.store.address import Address
@@ -75,6 +76,7 @@ class Server:
         self._name = name
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None
+        forks.hold(self)
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
         connection = self._connection
@@ -147,6 +149,11 @@ class Server:
         if self._connection is not None and self._connection.where not in address:
             return f"{address} ({self._connection.where})"
         return address
+
+    def forked(self) -> None:
+        """In a fork: the next call makes a connection of its own."""
+        forks.leave(self._connection, self._connecting)
+        self._connection = self._connecting = None
 
     async def close(self) -> None:
         if self._connecting is not None:

@@ -35,6 +35,7 @@ class Sight:
     progress: bytes = b""
     cancel: str = ""
     """Not empty while it is being cancelled: archive, delete or retry."""
+    traceback: bytes = b""
     whole: bool = True
     """False when the state was told without what belongs to it."""
 
@@ -84,7 +85,7 @@ def heard(data: bytes) -> tuple[str, Sight]:
 
 
 def _sight(reply: Any) -> Sight:
-    state, message, result, progress, cancel = reply
+    state, message, result, progress, cancel, traceback = reply
     if not state:
         return Sight(GONE)
-    return Sight(state.decode(), message, result, progress or b"", cancel.decode() if cancel else "")
+    return Sight(state.decode(), message, result, progress or b"", cancel.decode() if cancel else "", traceback or b"")

@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable
 
+from veredus import forks
 from veredus.errors import ConnectionLost, StoreError
 from veredus.store.address import Address
 from veredus.store.connection import Connection, open_connection
@@ -28,6 +29,12 @@ class Sentinels:
         self._on_switch = on_switch
         self._order = list(address.hosts)
         self._listening: asyncio.Task[None] | None = None
+        forks.hold(self)
+
+    def forked(self) -> None:
+        """In a fork: it listens for itself, once it has a connection."""
+        forks.leave(self._listening)
+        self._listening = None
 
     async def find_master(self) -> tuple[str, int]:
         problems: list[str] = []

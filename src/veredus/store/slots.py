@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from veredus import forks
 from veredus.errors import ConnectionLost, StoreError
 
 SLOTS = 16384
@@ -40,6 +41,12 @@ class SlotMap:
         """Who named a node that had failed, and when."""
         self._learning: asyncio.Task[None] | None = None
         self._learned_at = -REFRESH
+        forks.hold(self)
+
+    def forked(self) -> None:
+        """In a fork: it asks for itself."""
+        forks.leave(self._learning)
+        self._learning = None
 
     def owner(self, slot: int) -> Endpoint | None:
         """As far as known."""

@@ -79,6 +79,11 @@ class Tasks(Part):
             found.append(task_info(queue, task_id, message, text(state), result or b"", **place))
         return found
 
+    async def traceback(self, queue: str, task_id: str) -> bytes:
+        """As it is stored: see model/failure.py."""
+        [found] = await self.redis.command_each([("HGET", data(keys.task(queue, task_id)), "traceback")])
+        return found if isinstance(found, bytes) else b""
+
     async def known_in(self, queues: Sequence[str], task_id: str) -> list[bool]:
         """Which of these queues have a task with this id, in one round trip per server."""
         replies = await self.redis.command_each(

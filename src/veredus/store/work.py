@@ -8,6 +8,7 @@ from typing import Any
 
 from veredus.errors import StoreError
 from veredus.model.archive import ASYNQS, ArchiveLimits
+from veredus.model.pools import Rooms
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
 from veredus.store.connection import Argument
 from veredus.store.redis import Call, Redis
@@ -17,7 +18,8 @@ from veredus.wire import holding, keys
 DEQUEUE = load(
     "task/dequeue",
     keys="pending paused active lease batch",
-    args="task_prefix wanted lease_ms owner number again batch_ttl_ms [now_ms]",
+    args="task_prefix wanted lease_ms owner number again batch_ttl_ms startable cursor"
+    " loop_room thread_room process_room [now_ms]",
 )
 DONE = load(
     "task/done",
@@ -32,17 +34,29 @@ COMPLETE = load(
 RETRY = load(
     "task/retry",
     keys="active lease retry scheduled due processed failed",
-    args="task_prefix channel count {task_id owner message delay_ms is_failure front}* [now_ms]",
+    args="task_prefix channel count {task_id owner message delay_ms is_failure front crashed traceback}* [now_ms]",
 )
 ARCHIVE = load(
     "task/archive",
     keys="active lease archived processed failed",
-    args="task_prefix max_size max_age count {task_id owner unique_key message original}* [now_ms]",
+    args="task_prefix max_size max_age count "
+    "{task_id owner unique_key message original is_failure traceback}* [now_ms]",
 )
 REQUEUE = load("task/requeue", keys="active lease pending", args="task_prefix count {task_id owner}* [now_ms]")
 
 BATCH_MEMORY_MS = 600_000
 """How long a worker's last batch number is remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a worker wants of one queue: so many tasks, of the types that its pools have room for."""
+
+    queue: str
+    wanted: int
+    rooms: Rooms
+    cursor: str = ""
+    """A task that was passed over before: only what is behind it is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +75,23 @@ class Batch:
     """Ids among the rows that shall not be run, with what to do with them instead."""
     wait: float | None = None
     """Seconds after which to ask again, because the queue is at its limit."""
+    behind: int = 0
+    """Tasks behind the last one that was looked at."""
+    cursors: tuple[str, ...] = ()
+    """For each pool a task up to which nothing is left that this pool could start; empty where that is the tail. No
+    cursors at all if nothing was looked at."""
+    unknown: tuple[str, ...] = ()
+    """Types that were passed over because this worker has no handler for them."""
 
 
 class Work:
     """Dequeue and settle. Each worker numbers its dequeues, so that one whose reply was lost can be asked for again."""
 
-    def __init__(self, redis: Redis, worker_id: str, *, lease_ms: int, archive: ArchiveLimits = ASYNQS) -> None:
+    def __init__(
+        self, redis: Redis, worker_id: str, *, lease_ms: int, archive: ArchiveLimits = ASYNQS, startable: str = ""
+    ) -> None:
+        """`startable` lists the types that are handed out, as `wire.types.startable` writes it; empty for all."""
+        self._startable = startable
         self._redis = redis
         self._worker_id = worker_id
         self._lease_ms = lease_ms
@@ -75,15 +100,15 @@ class Work:
         self._unanswered: set[str] = set()
 
     async def dequeue(self, queue: str, wanted: int) -> Batch:
-        """Take up to `wanted` tasks. After an error, the next call asks for the same batch first."""
-        (answer,) = await self.dequeue_each([(queue, wanted)])
+        """Take up to `wanted` tasks, for whatever pool. After an error, the next call asks for the same batch first."""
+        (answer,) = await self.dequeue_each([Ask(queue, wanted, Rooms(wanted, wanted, wanted))])
         if isinstance(answer, StoreError):
             raise answer
         return answer
 
-    async def dequeue_each(self, wanted: Sequence[tuple[str, int]]) -> list[Batch | StoreError]:
+    async def dequeue_each(self, asks: Sequence[Ask]) -> list[Batch | StoreError]:
         """Take tasks of several queues, in one round trip per server; each has its own answer."""
-        questions = [self._question(queue, number) for queue, number in wanted]
+        questions = [self._question(ask) for ask in asks]
         if len(questions) == 1:
             call = questions[0][1]
             try:
@@ -93,11 +118,12 @@ class Work:
         else:
             replies = await self._redis.run_each([call for _, call in questions])
         return [
-            self._answer(queue, owner, reply)
-            for (queue, _), (owner, _), reply in zip(wanted, questions, replies, strict=True)
+            self._answer(ask.queue, owner, reply)
+            for ask, (owner, _), reply in zip(asks, questions, replies, strict=True)
         ]
 
-    def _question(self, queue: str, wanted: int) -> tuple[str, Call]:
+    def _question(self, ask: Ask) -> tuple[str, Call]:
+        queue = ask.queue
         is_again = queue in self._unanswered
         number = self._numbers.get(queue, 0) + (0 if is_again else 1)
         self._numbers[queue] = number
@@ -110,7 +136,10 @@ class Work:
             keys.lease(queue),
             keys.batch(queue, self._worker_id),
         )
-        args = (keys.task_prefix(queue), wanted, self._lease_ms, owner, number, int(is_again), BATCH_MEMORY_MS)
+        args = (
+            *(keys.task_prefix(queue), ask.wanted, self._lease_ms, owner, number, int(is_again), BATCH_MEMORY_MS),
+            *(self._startable, ask.cursor, *ask.rooms),
+        )
         return owner, Call(DEQUEUE, names, args)
 
     def _answer(self, queue: str, owner: str, reply: Any) -> Batch | StoreError:
@@ -119,7 +148,7 @@ class Work:
         if isinstance(reply, BaseException):
             raise reply
         self._unanswered.discard(queue)
-        now_ms, lease_end, left, rows, dropped, cancels, wait_ms = reply
+        now_ms, lease_end, left, rows, dropped, cancels, wait_ms, behind, cursors, unknown = reply
         return Batch(
             owner,
             now_ms,
@@ -129,12 +158,20 @@ class Work:
             [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)],
             {cancels[i].decode(): cancels[i + 1].decode() for i in range(0, len(cancels), 2)},
             None if wait_ms < 0 else wait_ms / 1000,
+            behind,
+            tuple([cursor.decode(errors="surrogateescape") for cursor in cursors]),
+            tuple([task_type.decode(errors="replace") for task_type in unknown]),
         )
 
     async def deferrals(self, queue: str, task_id: str) -> int:
         """How often this task was retried for something that was no failure."""
         key = keys.task(queue, task_id)
         return int(await self._redis.command("HGET", key, "deferrals", key=key) or 0)
+
+    async def losses(self, queue: str, task_id: str) -> int:
+        """How often this task was lost with its worker, or killed the process that ran it."""
+        key = keys.task(queue, task_id)
+        return int(await self._redis.command("HGET", key, "losses", key=key) or 0)
 
     async def lengths(self, queues: Sequence[str]) -> list[int | None]:
         """How many tasks are pending in each, in one round trip per server; None where that cannot be told."""
@@ -181,7 +218,8 @@ class Work:
     def _retry(self, queue: str, settlements: Sequence[Any]) -> Call:
         args: list[Argument] = [keys.task_prefix(queue), keys.delay_wakeup(queue), len(settlements)]
         for s in settlements:
-            args += (s.task_id, s.owner, s.message, s.delay_ms, int(s.is_failure), int(s.front))
+            flags = int(s.is_failure), int(s.front), int(s.crashed)
+            args += (s.task_id, s.owner, s.message, s.delay_ms, *flags, s.traceback)
         names = (
             keys.active(queue),
             keys.lease(queue),
@@ -201,7 +239,7 @@ class Work:
             len(settlements),
         ]
         for s in settlements:
-            args += (s.task_id, s.owner, s.unique_key, s.message, s.original)
+            args += (s.task_id, s.owner, s.unique_key, s.message, s.original, int(s.is_failure), s.traceback)
         names = (
             keys.active(queue),
             keys.lease(queue),

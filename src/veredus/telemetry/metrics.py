@@ -13,6 +13,7 @@ from veredus.events import (
     ItemDropped,
     LeaseWasLost,
     TaskEnded,
+    TaskOverran,
     TaskRecovered,
     TaskStarted,
 )
@@ -46,6 +47,7 @@ class WorkerMetrics:
         )
         self._forwarded = counter("tasks_forwarded", "Delayed tasks and retries that became pending.", "queue")
         self._lost = counter("leases_lost", "Attempts whose task somebody else had meanwhile.", "queue")
+        self._overran = counter("tasks_overran", "Handlers that ran on after their deadline.", "queue", "type", "where")
         self._recovered = counter(
             "tasks_recovered", "Tasks taken over from workers that were gone.", "queue", "type", "action"
         )
@@ -56,7 +58,8 @@ class WorkerMetrics:
         if isinstance(event, TaskStarted):
             self._of(event.message.queue, event.message.type, "done")[0].inc()
         elif isinstance(event, TaskEnded):
-            running, attempts, duration = self._of(event.message.queue, event.message.type, event.action)
+            action = "cancel" if event.end == "cancelled" else event.action
+            running, attempts, duration = self._of(event.message.queue, event.message.type, action)
             running.dec()
             attempts.inc()
             duration.observe(event.seconds)
@@ -66,6 +69,9 @@ class WorkerMetrics:
                 self._lateness.labels(self._queue(event.queue)).observe(event.late)
         elif isinstance(event, LeaseWasLost):
             self._lost.labels(self._queue(event.queue)).inc()
+        elif isinstance(event, TaskOverran):
+            names = self._queue(event.message.queue), self._type(event.message.type)
+            self._overran.labels(*names, event.where).inc()
         elif isinstance(event, TaskRecovered):
             names = self._queue(event.message.queue), self._type(event.message.type)
             self._recovered.labels(*names, event.action).inc()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from veredus.errors import ConfigError, StoreError, VeredusError
+from veredus.events import Bus
 from veredus.inspector.inspector import Inspector
 from veredus.telemetry.endpoint import TEXT, Endpoint, Page, host_and_port, verdict
 from veredus.worker.health import not_ready, problems
@@ -43,6 +44,15 @@ class Metrics:
 
     def __call__(self, worker: Worker) -> AbstractAsyncContextManager[Endpoint]:
         return self._open(worker)
+
+    def listen_to_supervisor(self, bus: Bus) -> None:
+        """What the supervisor does about dead processes is counted with the rest, in a file beside theirs."""
+        from prometheus_client import CollectorRegistry
+
+        from veredus.telemetry.metrics import WorkerMetrics
+
+        if self._shared:
+            bus.subscribe(WorkerMetrics(CollectorRegistry(), shared=True))
 
     @asynccontextmanager
     async def _open(self, worker: Worker) -> AsyncIterator[Endpoint]:
@@ -96,7 +106,8 @@ def metrics_for(listen: str, settings: Mapping[str, Any]) -> Metrics:
 
 async def _health(worker: Worker, *, ready: bool) -> tuple[int, str, bytes]:
     signs = worker.signs
-    return verdict(not_ready(signs) if ready else problems(signs), worker=worker.worker_id, busy=signs.busy)
+    found = not_ready(signs) if ready else problems(signs)
+    return verdict(found, worker=worker.worker_id, busy=signs.busy, overrun=signs.overrun)
 
 
 def _share_figures() -> None:

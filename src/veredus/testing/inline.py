@@ -19,7 +19,7 @@ from veredus.store.groups import MADE, Probe
 from veredus.store.store import Store
 from veredus.testing.clock import ManualClock
 from veredus.worker.aggregation import Foundry, Staged
-from veredus.worker.executors.threads import ThreadPool
+from veredus.worker.lifespan import close, open_lifespan
 from veredus.worker.worker import Worker
 
 logger = logging.getLogger("veredus.testing")
@@ -36,13 +36,19 @@ class InlineWorker(Worker):
         self._clock = clock
         self._store = Store(self.app.open_redis("veredus-test-worker"), archive=self.app.archive)
         self._lifespan = contextlib.AsyncExitStack()
-        if self.app.lifespan is not None:
-            self.app.state = await self._lifespan.enter_async_context(self.app.lifespan(self.app))
+        try:
+            await open_lifespan(self.app, self._lifespan)
+            await self._open(clock)
+        except BaseException:
+            await close(self._lifespan, "the lifespan")
+            await self._store.close()
+            raise
+
+    async def _open(self, clock: ManualClock) -> None:
         self._compose()
         await self._limiter.declare()
         client = Client(self._store, max_payload=self.app.max_payload, clock=clock)
         self._cron = Scheduler(client, self.app.schedules, self.app.schedule_scope(), clock=clock)
-        self._group_threads = ThreadPool(1, lambda: None)
         self._foundry = Foundry(self._store.groups, client, self.bus, clock, self._group_threads, lambda queue: None)
         self._failures: dict[tuple[str, str], tuple[int, float]] = {}
         self._limited: dict[str, float] = {}
@@ -57,9 +63,11 @@ class InlineWorker(Worker):
         self._threads.close()
         self._processes.close()
         self._group_threads.close()
-        await self._cron.leave()
-        await self._lifespan.aclose()
-        await self._store.close()
+        try:
+            await self._cron.leave()
+            await self._lifespan.aclose()
+        finally:
+            await self._store.close()
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, TaskEnded):

@@ -67,6 +67,28 @@ class Run:
         return f"{self.type} {self.arguments!r} attempt {self.attempt} -> {self.action}{error}"
 
 
+def pack_sent(sent: Sent) -> dict[str, Any]:
+    """As JSON has it, for another process."""
+    options = {name: getattr(sent.options, name) for name in NAMES}
+    return {
+        "id": sent.id,
+        "type": sent.type,
+        "payload": None if sent.payload is None else sent.payload.hex(),
+        "options": {k: {"at": v.isoformat()} if isinstance(v, datetime) else v for k, v in options.items()},
+        "created": sent.created,
+    }
+
+
+def unpack_sent(packed: Mapping[str, Any], at: datetime) -> Sent:
+    options: dict[str, Any] = {
+        name: datetime.fromisoformat(value["at"]) if name in ("deadline", "at", "expires") and isinstance(value, dict)
+        else value
+        for name, value in packed["options"].items()
+    }  # fmt: skip
+    payload = None if packed["payload"] is None else bytes.fromhex(packed["payload"])
+    return Sent(packed["id"], packed["type"], payload, Options(**options), packed["created"], at)
+
+
 def run_of(event: TaskEnded, at: datetime) -> Run:
     message = event.message
     # A retry has counted its failure in the message already.

@@ -17,7 +17,7 @@ from veredus.events import Event, TaskEnded
 from veredus.model.options import OptionArgs, seconds
 from veredus.testing.clock import ManualClock
 from veredus.testing.inline import InlineWorker
-from veredus.testing.records import Expected, Run, Sent, describe, matching, run_of
+from veredus.testing.records import Expected, Run, Sent, describe, matching, run_of, unpack_sent
 from veredus.testing.stage import Stage
 from veredus.worker.config import WorkerConfig
 
@@ -51,6 +51,7 @@ class Rehearsal:
         self.runs: list[Run] = []
         """Every attempt, in order."""
         self._stage = Stage(self.clock, url)
+        self._stage.listener = self._told
         self._settings = {"concurrency": concurrency, **settings}
         self._config = WorkerConfig.make(**self._settings)
         self._worker: InlineWorker | None = None
@@ -207,6 +208,10 @@ class Rehearsal:
     def _hear(self, event: Event) -> None:
         if isinstance(event, TaskEnded):
             self.runs.append(run_of(event, self.now))
+
+    def _told(self, fact: dict[str, Any]) -> None:
+        """What a handler sent from its process."""
+        self.sent.append(unpack_sent(fact["sent"], self.now))
 
     async def _record(self, calls: Iterable[Call[Any]], send: Send) -> list[Handle[Any]]:
         calls = list(calls)

@@ -8,7 +8,7 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from veredus import embedded
@@ -52,11 +52,20 @@ class Stage:
         self._url = ""
         self._database: int | None = None
         self._redis: Redis | None = None
+        self.listener: Callable[[dict[str, Any]], None] | None = None
+        """Hears what handlers told from their processes."""
         if url is not None and parse_url(url).kind == "cluster":
             raise ConfigError("url", url, "a single server: the test empties its database")
 
     def open_redis(self, name: str) -> Redis:
         return TimedRedis(connect(self._url, name=name), self._manual)
+
+    def describe(self) -> dict[str, Any]:
+        return {"url": self._url, "now_ms": self._manual.now_ms}
+
+    def heard(self, fact: dict[str, Any]) -> None:
+        if self.listener is not None:
+            self.listener(fact)
 
     async def open(self) -> None:
         """Find an empty database; that of a given server must be empty, because it is emptied at the end."""

@@ -40,6 +40,11 @@ def workers(host: str, pid: int, server_id: str) -> str:
     return f"{PREFIX}:workers:{{{host}:{pid}:{server_id}}}"
 
 
+def types(host: str, pid: int, server_id: str) -> str:
+    """STRING with the types that one worker process has handlers for; Go workers have none."""
+    return f"{PREFIX}:types:{{{host}:{pid}:{server_id}}}"
+
+
 def scheduler_entries(host: str, pid: int, scheduler_id: str) -> str:
     """LIST (protobuf) of the schedules that one scheduler fires, for Asynq's tools."""
     return f"{PREFIX}:schedulers:{{{host}:{pid}:{scheduler_id}}}"

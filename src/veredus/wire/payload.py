@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -66,6 +67,8 @@ def encode_value(value: Any) -> bytes:
         raise PayloadError(f"payload: cannot be written as JSON: {exc}") from exc
     if too_deep(data):
         raise PayloadError(f"payload: cannot be written as JSON: nested more than {MAX_DEPTH} deep")
+    if b"null" in data and (number := _not_finite(value)) is not None:
+        raise PayloadError(f"payload: cannot be written as JSON: {number} is no number in JSON; send None or a string")
     return data
 
 
@@ -223,6 +226,20 @@ def _decode(decoder: msgspec.json.Decoder[Any], payload: bytes) -> Any:
         return decoder.decode(payload)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as exc:
         raise PayloadError(f"payload does not fit: {exc}") from exc
+
+
+def _not_finite(value: Any) -> float | None:
+    """A number that msgspec writes as null: whoever reads it would take it for None."""
+    waiting = [msgspec.to_builtins(value, enc_hook=_to_json)]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, float) and not math.isfinite(one):
+            return one
+        if isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, list | tuple | set | frozenset):
+            waiting += one
+    return None
 
 
 def _to_json(value: Any) -> Any:

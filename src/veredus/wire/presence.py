@@ -22,6 +22,8 @@ class ServerRecord:
     status: str
     started_at: float
     active_worker_count: int
+    startable: str = ""
+    """The types that it has handlers for, as `wire.types.startable` writes them; not a part of Asynq's record."""
 
 
 def encode_server(record: ServerRecord) -> bytes:

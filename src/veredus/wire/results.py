@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 import typing
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from veredus.errors import PayloadError
+from veredus.errors import PayloadError, ResultError
 from veredus.model.nesting import MAX_DEPTH, too_deep
-from veredus.wire.payload import _from_json
+from veredus.wire.payload import _from_json, encode_value
 
 Decode = Callable[[bytes], Any]
 
@@ -38,6 +39,37 @@ def result_decoder(function: Callable[..., Any] | None) -> Decode:
             raise PayloadError(f"the result does not fit: {exc}") from exc
 
     return decode
+
+
+def encode_result(value: Any, task_type: str) -> bytes:
+    """Raises ResultError, which says what the handler returned and what to do."""
+    try:
+        return encode_value(value)
+    except PayloadError as exc:
+        close_coroutines(value)
+        raise ResultError(f"the handler of {task_type} returned {_what(value, exc)}") from exc
+
+
+def _what(value: Any, error: PayloadError) -> str:
+    if inspect.iscoroutine(value):
+        return "a coroutine: declare it with async def, or await the coroutine"
+    if inspect.isgenerator(value):
+        return "a generator: return a list"
+    if inspect.isasyncgen(value):
+        return "an async generator: return a list"
+    name = type(value).__name__
+    if inspect.isawaitable(value):
+        return f"an awaitable of the class {name}: await it"
+    return f"a value of the class {name} that {str(error).removeprefix('payload: ')}"
+
+
+def close_coroutines(value: Any, depth: int = 3) -> None:
+    """Coroutines that nobody will await: without this, Python would warn of each."""
+    if inspect.iscoroutine(value):
+        value.close()
+    elif depth and isinstance(value, list | tuple | set | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            close_coroutines(one, depth - 1)
 
 
 def _anything(data: bytes) -> Any:

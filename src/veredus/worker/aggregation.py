@@ -17,6 +17,7 @@ from veredus.client.task import Task, where_to_run
 from veredus.clock import Clock
 from veredus.errors import ConfigError, ConnectionLost, NotReady, PayloadError, VeredusError
 from veredus.events import Aggregated, Bus, ItemDropped
+from veredus.model.failure import describe
 from veredus.model.grouping import Aggregation, aggregated_id
 from veredus.model.job import Job
 from veredus.model.verdict import failed_message
@@ -24,6 +25,7 @@ from veredus.store.groups import AGGREGATED, REFUSED, Aside, Groups
 from veredus.store.intake import ID_EXISTS, LOCKED, Entry
 from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
 from veredus.wire.payload import name_of
+from veredus.wire.results import close_coroutines
 from veredus.worker.attempt import quarantine
 from veredus.worker.executors.threads import ThreadPool
 from veredus.worker.injection import dependencies, inject
@@ -104,7 +106,7 @@ class Foundry:
             try:
                 value = staged.aggregation.decode(job)
             except PayloadError as exc:
-                failed_message(message, str(exc), self._clock.time(), counts=False)
+                failed_message(message, describe(exc), self._clock.time(), counts=False)
                 members.aside.append(Aside(task_id, message.unique_key, encode_task(message)))
                 self._tell_aside(staged, task_id, exc)
                 continue
@@ -134,6 +136,7 @@ class Foundry:
             raise AggregationRefused(f"{name}() returned None: return task.call(...), or [] to drop the members")
         calls = [result] if isinstance(result, Call) else result
         if not isinstance(calls, list) or not all(isinstance(call, Call) for call in calls):
+            close_coroutines(result)
             raise AggregationRefused(f"{name}() returned {result!r:.100}: expected task.call(...) or several of them")
         return [self._entry(staged, call, number) for number, call in enumerate(calls)]
 

@@ -10,24 +10,37 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+from veredus import forks
 from veredus.clock import Clock
 from veredus.errors import LeaseLost, PayloadError, StoreError, TaskTimeout
 from veredus.events import Bus, ItemDropped, TaskEnded, TaskStarted
+from veredus.model.failure import traceback_of, write_traceback
 from veredus.model.job import Job
 from veredus.model.lease import Lease
-from veredus.model.message import TaskMessage, deadline_of
+from veredus.model.message import TaskMessage
 from veredus.model.request import SESSION, answers
 from veredus.model.retry import RetryDelayFunction, asynq_default
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
-from veredus.model.verdict import Action, End, Outcome, Verdict, describe, failed_message, judge
+from veredus.model.verdict import (
+    CANCELLATIONS,
+    Action,
+    End,
+    Outcome,
+    Verdict,
+    failed_message,
+    is_poison,
+    judge,
+    killed_text,
+)
 from veredus.store.work import Batch
-from veredus.wire.messages import UndecodableMessage, clean, decode_task, encode_task
-from veredus.wire.payload import encode_value
+from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
+from veredus.wire.results import encode_result
 from veredus.worker.alarms import Alarms
 from veredus.worker.carrier import Carrier
 from veredus.worker.config import WorkerConfig
 from veredus.worker.context import enter
-from veredus.worker.executors.processes import ProcessPool
+from veredus.worker.endings import log_ending, log_hook_failure
+from veredus.worker.executors.processes import ProcessDied, ProcessNotReady, ProcessPool, Unreadable
 from veredus.worker.executors.threads import ThreadPool
 from veredus.worker.hands import Attempt, Hands
 from veredus.worker.injection import call_injected, dependencies
@@ -79,14 +92,20 @@ class Workshop:
         self._runs: dict[str, Callable[[Job], Awaitable[Any]]] = {}
         self._alarms: Alarms[Attempt] = Alarms(lambda attempt: attempt.force(End.TIMED_OUT))
         self._carrier: Carrier[Attempt] = Carrier(self._run)
+        self._is_fork = False
+        forks.hold(self)
         self.started = 0
+
+    def forked(self) -> None:
+        """This is a fork that a handler made: it has no attempts of its own."""
+        self._is_fork = True
 
     def start(self, queue: str, batch: Batch, leased_until: float) -> None:
         """Begin an attempt of every task that was just dequeued; of those to be cancelled only to end it. Their leases
         end no earlier than this instant of the monotonic clock."""
-        now, monotonic, cancels = self._clock.time(), self._clock.monotonic(), batch.cancels
+        now, cancels = self._clock.time(), batch.cancels
         for task_id, data in batch.rows:
-            attempt = self._attempt(queue, batch.owner, task_id, data, leased_until, now, monotonic)
+            attempt = self._attempt(queue, batch.owner, task_id, data, leased_until, now)
             if attempt is not None:
                 if task_id in cancels:
                     attempt.cancel(cancels[task_id])
@@ -94,7 +113,7 @@ class Workshop:
                 self._carrier.carry(attempt)
 
     def _attempt(
-        self, queue: str, owner: str, task_id: str, data: bytes, leased_until: float, now: float, monotonic: float
+        self, queue: str, owner: str, task_id: str, data: bytes, leased_until: float, now: float
     ) -> Attempt | None:
         self.started += 1
         try:
@@ -103,8 +122,6 @@ class Workshop:
             self._quarantine(queue, owner, task_id, data, exc)
             return None
         message.id, message.queue = task_id, queue
-        deadline = deadline_of(message, now)
-        ends_at = monotonic + (deadline - now)
         task = self._mux.find(message.type)
         return Attempt(
             queue,
@@ -112,10 +129,8 @@ class Workshop:
             owner,
             data,
             message,
-            Lease(leased_until, ends_at + self._config.deadline_grace),
+            Lease(leased_until),
             started_at=now,
-            deadline=deadline,
-            ends_at=ends_at,
             where="loop" if task is None else task.run_in,
             reports=self._reports,
         )
@@ -131,8 +146,26 @@ class Workshop:
             outcome = Outcome(End.FAILED, error=exc)
         action = Action.NOTHING
         try:
+            if not attempt.abandoned:
+                action = await self._conclude(attempt, outcome)
+        finally:
+            self._hands.release(attempt)
+        if self._bus.listeners:
+            seconds = self._clock.time() - attempt.started_at
+            self._bus.emit(TaskEnded(attempt.message, outcome.end.value, action.value, seconds, outcome.error))
+
+    async def end_without_handler(self, attempt: Attempt) -> None:
+        """Its handler runs on after the deadline and this process ends: settle it as timed out; what the handler still
+        does is void."""
+        attempt.running, attempt.abandoned = False, True
+        await self._conclude(attempt, Outcome(End.TIMED_OUT, error=TaskTimeout("ran over its time")))
+
+    async def _conclude(self, attempt: Attempt, outcome: Outcome) -> Action:
+        """Judge, tell those who wait, settle."""
+        action = Action.NOTHING
+        try:
             if attempt.context.reported and self._reports is not None:
-                self._reports.finish(attempt.context.job, attempt.owner)
+                await self._reports.finish(attempt.context.job, attempt.owner)
             verdict = (
                 await self._judge(attempt, outcome) if outcome.error is not None else self._approve(attempt, outcome)
             )
@@ -151,14 +184,23 @@ class Workshop:
             # the recoverer decides.
             logger.exception("settling task %s failed", attempt.task_id)
             self._hands.forget(attempt)
-        finally:
-            self._hands.release(attempt)
-        if self._bus.listeners:
-            seconds = self._clock.time() - attempt.started_at
-            self._bus.emit(TaskEnded(attempt.message, outcome.end.value, action.value, seconds, outcome.error))
+        return action
 
     async def _execute(self, attempt: Attempt) -> Outcome:
         attempt.begun = True
+        if attempt.where == "loop" or attempt.forced is not None:
+            return await self._execute_now(attempt)
+        task = self._mux.find(attempt.message.type)
+        assert task is not None, "else it would be for the loop"
+        pool = self._threads if attempt.where == "thread" else self._processes
+        try:
+            async with pool.slot(task) as attempt.slot:
+                return await self._execute_now(attempt)
+        except asyncio.CancelledError as exc:
+            attempt.running = False
+            return Outcome(attempt.forced or End.ABORTED, error=exc, then=attempt.then)
+
+    async def _execute_now(self, attempt: Attempt) -> Outcome:
         if attempt.forced is not None:
             attempt.running = False
             return Outcome(attempt.forced, error=asyncio.CancelledError(), then=attempt.then)
@@ -168,6 +210,7 @@ class Workshop:
             attempt.running = False
             end = End.LEASE_LOST if attempt.lease.lost else End.ABORTED
             return Outcome(end, error=LeaseLost("the lease had ended before the attempt began"))
+        attempt.begin(self._clock.time(), now, self._config.deadline_grace)
         if attempt.ends_at <= now:
             attempt.running = False
             return Outcome(End.TIMED_OUT, error=TaskTimeout("the deadline had passed before the attempt began"))
@@ -184,6 +227,8 @@ class Workshop:
             outcome = Outcome(End.FAILED, error=exc)
         except BaseException as exc:
             outcome = Outcome(End.FAILED, error=exc)
+        if self._is_fork:
+            forks.end(outcome.error)
         attempt.running = False
         self._alarms.dismiss(attempt, slot)
         if attempt.lease.lost:
@@ -194,8 +239,10 @@ class Workshop:
                     pass
             error = outcome.error
             if error is None or isinstance(error, asyncio.CancelledError):
-                timed_out = attempt.forced is End.TIMED_OUT
-                error = TaskTimeout("ran over its time") if timed_out else error or asyncio.CancelledError()
+                where, error = error, error or asyncio.CancelledError()
+                if attempt.forced is End.TIMED_OUT:
+                    error = TaskTimeout("ran over its time")
+                    error.__cause__ = where  # its traceback tells what the handler was at
             outcome = Outcome(attempt.forced, error=error, then=attempt.then)
         return outcome
 
@@ -226,10 +273,10 @@ class Workshop:
 
     async def _run_in_process(self, task: AnyTask, attempt: Attempt, job: Job) -> Any:
         try:
-            result = await self._processes.run(task.function, attempt.data)
-        except PayloadError as exc:
-            raise _Unreadable from exc
-        return None if result is None else _Encoded(result)
+            returned = await attempt.slot.run(task, attempt.data, attempt.context)
+        except Unreadable as exc:
+            raise _Unreadable from exc.__cause__
+        return returned.data if returned.data is None or returned.raw else _Encoded(returned.data)
 
     def _encode_result(self, value: Any, attempt: Attempt) -> bytes | None:
         if value is None:
@@ -237,12 +284,7 @@ class Workshop:
         if isinstance(value, bytes):
             attempt.context.raw = not isinstance(value, _Encoded)
             return value
-        try:
-            return encode_value(value)
-        except PayloadError as exc:
-            # The work is done: running it again for the sake of its return value would be worse than losing that.
-            logger.warning("the result of task %s (%s) is dropped: %s", attempt.task_id, attempt.message.type, exc)
-            return None
+        return encode_result(value, attempt.message.type)
 
     def _approve(self, attempt: Attempt, outcome: Outcome) -> Verdict:
         """Nothing went wrong: there is nobody to ask."""
@@ -257,19 +299,33 @@ class Workshop:
     async def _judge(self, attempt: Attempt, outcome: Outcome) -> Verdict:
         error = outcome.error
         message = attempt.message
-        if SESSION in message.headers and self._reports is not None and self._reports.requests.overdue(message.headers):
-            message.retry = message.retried  # its client was told that it is too late: no attempt can change that
+        # The client of an overdue request was told that it is too late: no attempt can change that.
+        requests = None if self._reports is None or SESSION not in message.headers else self._reports.requests
+        is_last = requests is not None and requests.overdue(message.headers)
         is_failure = True
         if error is not None and outcome.end not in (End.ABORTED, End.LEASE_LOST):
-            await self._tell_error(error, attempt)
+            if outcome.end is not End.CANCELLED or outcome.then not in CANCELLATIONS:
+                await self._tell_error(error, attempt)
             is_failure = self._is_failure(error)
-        return judge(
-            attempt.message,
+        if isinstance(error, ProcessDied) and not isinstance(error, ProcessNotReady):
+            outcome.crashes = await self._crashes(attempt)
+        verdict = judge(
+            message,
             outcome,
             result_ttl=self._result_ttl,
             is_failure=is_failure,
-            deferred_out=not is_failure and await self._is_deferred_out(attempt),
+            is_last=is_last or (not is_failure and await self._is_deferred_out(attempt)),
+            max_crashes=self._config.max_crashes,
         )
+        log_ending(message, message.retried + 1, outcome, verdict, quiet=self._config.on_error is not None)
+        return verdict
+
+    async def _crashes(self, attempt: Attempt) -> int:
+        """How often its task has killed the process that ran it, this time included; if Redis cannot say, once."""
+        try:
+            return 1 + await self._settler.work.losses(attempt.queue, attempt.task_id)
+        except (StoreError, ValueError):
+            return 1
 
     async def _is_deferred_out(self, attempt: Attempt) -> bool:
         """Asked only where there is a limit; if Redis cannot say, the task is put off once more."""
@@ -281,20 +337,6 @@ class Workshop:
             return False
 
     async def _tell_error(self, error: BaseException, attempt: Attempt) -> None:
-        level = logging.WARNING if self._config.on_error is None else logging.DEBUG
-        if logger.isEnabledFor(level):
-            message = attempt.message
-            logger.log(
-                level,
-                "task %s (%s) failed in attempt %d of %d: %s: %s",
-                attempt.task_id,
-                message.type,
-                message.retried + 1,
-                message.retry + 1,
-                type(error).__name__,
-                clean(describe(error)),
-                exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
-            )
         if self._config.on_error is None:
             return
         try:
@@ -303,7 +345,7 @@ class Workshop:
                 async with asyncio.timeout(HOOK_TIMEOUT):
                     await told
         except BaseException as exc:
-            logger.error("on_error raised %r", exc)
+            log_hook_failure("on_error", exc)
 
     def _is_failure(self, error: BaseException) -> bool:
         if self._config.is_failure is None:
@@ -311,7 +353,7 @@ class Workshop:
         try:
             return bool(self._config.is_failure(error))
         except BaseException as exc:
-            logger.error("is_failure raised %r; the error counts as a failure", exc)
+            log_hook_failure("is_failure", exc, "; the error counts as a failure")
             return True
 
     def _settlement(self, attempt: Attempt, outcome: Outcome, verdict: Verdict) -> Settlement | None:
@@ -329,11 +371,20 @@ class Workshop:
             delay = retry_delay_ms(delay_of, message, outcome.error, attempt.context.job)
             failed_message(message, outcome.error_text, now, counts=verdict.is_failure)
             front = self._config.retry_front if task is None or task.retry_front is None else task.retry_front
-            return Retry(task_id, owner, encode_task(message), delay, verdict.is_failure, front)
+            data, trace = encode_task(message), self._traceback(message, outcome)
+            return Retry(task_id, owner, data, delay, verdict.is_failure, front, outcome.crashes > 0, trace)
         if verdict.action is Action.ARCHIVE:
-            failed_message(message, outcome.error_text, now, counts=False)
-            return Archive(task_id, owner, message.unique_key, encode_task(message))
+            is_out = is_poison(outcome.crashes, self._config.max_crashes)
+            reason = f"{killed_text(outcome.crashes)}: {outcome.error_text}" if is_out else outcome.error_text
+            failed_message(message, reason, now, counts=False)
+            data, trace = encode_task(message), self._traceback(message, outcome)
+            return Archive(task_id, owner, message.unique_key, data, b"", verdict.is_failure, trace)
         return Requeue(task_id, owner) if verdict.action is Action.REQUEUE else None
+
+    def _traceback(self, message: TaskMessage, outcome: Outcome) -> bytes:
+        if not self._config.tracebacks or outcome.end is End.CANCELLED:
+            return b""
+        return write_traceback(message.last_failed_at, message.retried, traceback_of(outcome.error))
 
     def _quarantine(self, queue: str, owner: str, task_id: str, data: bytes, exc: UndecodableMessage) -> None:
         logger.error("task %s of queue %s is archived: %s", task_id, queue, exc)
@@ -358,7 +409,7 @@ def retry_delay_ms(delay_of: RetryDelayFunction, message: TaskMessage, error: Ba
         if not math.isfinite(seconds):
             raise ValueError(f"{seconds} seconds")
     except BaseException as exc:
-        logger.error("retry_delay raised %r; using the default delay", exc)
+        log_hook_failure("retry_delay", exc, "; using the default delay")
         seconds = asynq_default(message.retried, error, job)
     return max(0, math.ceil(round(seconds * 1000, 6)))
 

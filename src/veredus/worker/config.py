@@ -33,7 +33,7 @@ class WorkerConfig:
     threads: int = 32
     """Synchronous handlers at once."""
     process_pool: int = 0
-    """Handlers with run_in="process" at once; 0 means one per core."""
+    """Handlers with run_in="process" at once; 0 means one per core, divided among the worker processes."""
     processes: int = 1
     """Worker processes under one supervisor."""
     burst: bool = False
@@ -51,7 +51,10 @@ class WorkerConfig:
     sweep: float = 2.0
     """How often the recoverer looks for expired leases; with short leases, six times within one."""
     deadline_grace: float = 3.0
-    """How long after its deadline an attempt keeps its lease."""
+    """How long after its deadline a handler may take to end, before it counts as stuck."""
+    retry_while_running: bool = False
+    """A handler that is stuck (a thread, or a coroutine that ignores being cancelled) keeps its task until it ends.
+    True: its lease runs out instead, and another attempt begins while this one still runs."""
     forward_interval: float = 3.0
     """How often the forwarder looks without being woken: for what Go clients scheduled."""
     janitor_interval: float = 8.0
@@ -62,9 +65,14 @@ class WorkerConfig:
     """False for an error means: retry, but count neither an attempt nor a failure."""
     max_deferrals: int = 0
     """A task that was retried so often for what is no failure is archived; 0 means never, as in Asynq."""
+    max_crashes: int = 3
+    """A task that killed the process that ran it so often is archived, however many retries it has left; 0 means never.
+    A lease that ran out counts too: nobody can tell whether the worker died or was only cut off."""
     retry_front: bool = False
     """A retry that is due goes to the front of the line, not behind everything that waits."""
     on_error: OnError | None = None
+    tracebacks: bool = True
+    """Keep the traceback of a failed attempt with its task, at most 8 KiB, until an attempt succeeds."""
     companions: tuple[Companion, ...] = ()
     """What runs beside the worker in each of its processes: functions of the worker whose result `async with` opens."""
 
@@ -79,7 +87,7 @@ class WorkerConfig:
         for name in ("concurrency", "threads", "processes"):
             if name in values:
                 values[name] = _whole(name, values[name], 1)
-        for name in ("process_pool", "max_tasks", "max_memory", "max_deferrals"):
+        for name in ("process_pool", "max_tasks", "max_memory", "max_deferrals", "max_crashes"):
             if name in values:
                 values[name] = _whole(name, values[name], 0)
         for name in ("lease", "sweep", "forward_interval", "janitor_interval", "health_check_interval"):
@@ -99,7 +107,7 @@ class WorkerConfig:
             if not all(map(callable, values["companions"])):
                 raise ConfigError("companions", values["companions"], "functions of the worker")
         if not values.get("process_pool"):
-            values["process_pool"] = os.cpu_count() or 1
+            values["process_pool"] = max(1, cores() // values.get("processes", 1))
         return cls(queues=None if queues is None else parse_queues(queues), **values)
 
     @property
@@ -110,6 +118,11 @@ class WorkerConfig:
     @property
     def lease_ms(self) -> int:
         return round(self.lease * 1000)
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _whole(name: str, value: Any, least: int) -> int:

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from veredus.model.job import Job
 
 if TYPE_CHECKING:
-    from veredus.worker.reports import Reports
     from veredus.worker.requests import RequestClient
+
+
+class Reporting(Protocol):
+    """What carries out the reports of a handler: the worker itself, or a pipe to it."""
+
+    async def progress(self, job: Job, owner: str, share: float, note: str) -> None: ...
+
+    def progress_sync(self, job: Job, owner: str, share: float, note: str) -> None: ...
+
+    async def write_result(self, job: Job, owner: str, data: bytes) -> None: ...
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, None]) -> None: ...
+
+    def client_of(self, job: Job) -> RequestClient: ...
 
 
 class Context:
     """The running attempt: `current().attempt`, `.deadline`, `.headers`, `.cancelled` ..."""
 
-    __slots__ = ("_cancelled", "_client", "_deadline", "_owner", "_reports", "job", "raw", "reported", "written")
+    __slots__ = ("_cancelled", "_client", "_owner", "_reports", "deadline_at", "job", "raw", "reported", "written")
 
-    def __init__(self, job: Job, deadline: float, owner: str = "", reports: Reports | None = None) -> None:
+    def __init__(self, job: Job, deadline: float, owner: str = "", reports: Reporting | None = None) -> None:
         self.job = job
-        self._deadline = deadline
+        self.deadline_at = deadline
         self._cancelled: threading.Event | None = None
         self._owner = owner
         self._reports = reports
@@ -67,7 +80,7 @@ class Context:
     @property
     def deadline(self) -> datetime:
         """When this attempt will be stopped."""
-        return datetime.fromtimestamp(self._deadline, UTC)
+        return datetime.fromtimestamp(self.deadline_at, UTC)
 
     @property
     def cancelled(self) -> bool:
@@ -87,7 +100,7 @@ class Context:
         that is no request."""
         if self._client is None:
             if self._reports is None:
-                raise LookupError("current().client does not work in a process of its own")
+                raise LookupError("current().client: no worker runs this handler")
             self._client = self._reports.client_of(self.job)
         return self._client
 
@@ -102,13 +115,13 @@ class Context:
 
     async def progress(self, share: float, note: str = "") -> None:
         """Say how far this task is, from 0 to 1: `async for step in handle.progress()` gets it. Cheap: at most ten a
-        second are written, and the last one always. Does nothing in a handler that runs in a process."""
+        second are written, and the last one always."""
         if self._reports is not None:
             self.reported = True
             await self._reports.progress(self.job, self._owner, share, note)
 
     def progress_sync(self, share: float, note: str = "") -> None:
-        """`progress` for handlers that run in threads."""
+        """`progress` for handlers that run in threads or processes."""
         if self._reports is not None:
             self.reported = True
             self._reports.progress_sync(self.job, self._owner, share, note)
@@ -121,15 +134,15 @@ class Context:
         return len(data)
 
     def write_result_sync(self, data: bytes) -> int:
-        """`write_result` for handlers that run in threads."""
+        """`write_result` for handlers that run in threads or processes."""
         self._reporting.wait_for(self._reporting.write_result(self.job, self._owner, data))
         self.written = data
         return len(data)
 
     @property
-    def _reporting(self) -> Reports:
+    def _reporting(self) -> Reporting:
         if self._reports is None:
-            raise LookupError("write_result() does not work in a process of its own: return the result instead")
+            raise LookupError("write_result(): no worker runs this handler")
         return self._reports
 
     def cancel(self) -> None:

@@ -36,6 +36,8 @@ class Child:
     started_at: float = 0.0
     failures: int = 0
     """How often in a row it and those it replaces have died as soon as they started."""
+    is_replaced: bool = False
+    """Whether another one has taken its place already."""
 
 
 class Family:
@@ -90,7 +92,7 @@ class Family:
                 exit_code = max(exit_code, self.ended(child, os.waitstatus_to_exitcode(status)))
             elif not pid:
                 self._replace()
-                self._sleep(woken)
+                self._sleep(woken, self.tend())
         return exit_code
 
     def complain(self, child: Child, code: int) -> None:
@@ -105,10 +107,17 @@ class Family:
             if not self._stopping:
                 self._spawn(child)
 
-    def _sleep(self, woken: int) -> None:
-        """Until a child ends, a signal comes or a child is to be replaced; one that came just now is not overlooked."""
-        waits = max(0.0, min(at for at, _ in self._due) - time.monotonic()) if self._due else None
-        if select.select([woken], [], [], waits)[0]:
+    def tend(self) -> float | None:
+        """Look after children that live; returns in how many seconds to do so again."""
+        return None
+
+    def _sleep(self, woken: int, longest: float | None) -> None:
+        """Until a child ends, a signal comes, a child is to be replaced or looked after; one that came just now is not
+        overlooked."""
+        waits = [max(0.0, at - time.monotonic()) for at, _ in self._due]
+        if longest is not None:
+            waits.append(longest)
+        if select.select([woken], [], [], min(waits, default=None))[0]:
             os.read(woken, 4096)
 
     def stop(self) -> None:
@@ -130,7 +139,9 @@ class Family:
         self._send(signal.SIGKILL)
 
     def replace(self, child: Child) -> None:
-        """By another one, now or, if it keeps dying, a little later."""
+        """By another one, now or, if it keeps dying, a little later; unless that has been done."""
+        if child.is_replaced:
+            return
         failures = failures_in_a_row(child.failures, time.monotonic() - child.started_at)
         self._due.append(
             (time.monotonic() + pause_before_next(failures), Child(child.index, str(uuid.uuid4()), failures=failures))

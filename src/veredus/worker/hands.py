@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
+from typing import Any
 
 from veredus.model.job import Job
 from veredus.model.lease import Lease
-from veredus.model.message import TaskMessage
+from veredus.model.message import TaskMessage, deadline_of
 from veredus.model.verdict import End
 from veredus.worker.context import Context
 from veredus.worker.reports import Reports
@@ -17,6 +19,7 @@ class Attempt:
     """One run of one task."""
 
     __slots__ = (
+        "abandoned",
         "begun",
         "context",
         "data",
@@ -28,6 +31,7 @@ class Attempt:
         "owner",
         "queue",
         "running",
+        "slot",
         "started_at",
         "task",
         "task_id",
@@ -45,8 +49,6 @@ class Attempt:
         lease: Lease,
         *,
         started_at: float,
-        deadline: float,
-        ends_at: float,
         where: str = "loop",
         reports: Reports | None = None,
     ) -> None:
@@ -57,15 +59,20 @@ class Attempt:
         self.message = message
         self.lease = lease
         self.started_at = started_at
-        self.deadline = deadline
-        """Unix seconds, for people and for Asynq's tools."""
-        self.ends_at = ends_at
-        """The same instant on the monotonic clock."""
-        self.context = Context(Job(message), deadline, owner, reports)
+        """When it was taken; once its handler runs, when that began. Unix seconds, as is the deadline."""
+        self.deadline = 0.0
+        """Set when the handler begins: time spent waiting for a slot is not run time."""
+        self.ends_at = math.inf
+        """The deadline on the monotonic clock."""
+        self.context = Context(Job(message), self.deadline, owner, reports)
         self.task: asyncio.Task[None] | None = None
         self.begun = False
         """Set by its first step: a task cancelled before that would end without a trace, and keep its hand for ever."""
         self.running = True
+        self.abandoned = False
+        """Settled while its handler runs on, because the process ends."""
+        self.slot: Any = None
+        """The child process that runs its handler, if that needs one."""
         self.forced: End | None = None
         """Set when the attempt was ended from outside."""
         self.then = ""
@@ -76,6 +83,13 @@ class Attempt:
     @property
     def kind(self) -> str:
         return self.message.type
+
+    def begin(self, now: float, monotonic: float, grace: float) -> None:
+        """The handler begins, and so does its timeout."""
+        self.started_at, self.deadline = now, deadline_of(self.message, now)
+        self.context.deadline_at = self.deadline
+        self.ends_at = monotonic + (self.deadline - now)
+        self.lease.begin(self.ends_at + grace)
 
     def force(self, end: End) -> None:
         """End the attempt from outside. A thread is only told; everything else is cancelled."""
@@ -134,3 +148,7 @@ class Hands:
 
     def running(self) -> list[Attempt]:
         return [attempt for attempt in self.held() if attempt.running]
+
+    def overrun(self, now: float) -> int:
+        """How many run on after their deadline and its grace."""
+        return sum(attempt.lease.is_overrun(now) for attempt in self.running())

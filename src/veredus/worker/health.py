@@ -17,6 +17,8 @@ class Signs(NamedTuple):
     """Of the worker's roles, those that ended by themselves."""
     busy: int
     """Handlers at work."""
+    overrun: int = 0
+    """Those among them that run on after their deadline and its grace."""
 
 
 def problems(signs: Signs) -> list[str]:

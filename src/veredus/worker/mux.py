@@ -17,6 +17,8 @@ Middleware = Callable[[Job, Run], Awaitable[Any]]
 class HandlerNotFound(VeredusError):
     """Retried, not archived: a worker that knows the type may be deployed in a moment."""
 
+    has_asynqs_text = True
+
     def __init__(self, task_type: str) -> None:
         super().__init__(f'handler not found for task "{task_type}"')
 

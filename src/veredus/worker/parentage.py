@@ -13,8 +13,17 @@ def end_with_parent(parent: int, number: signal.Signals) -> None:
     """Ask the system for this signal when the parent dies (Linux only; elsewhere nothing happens)."""
     if sys.platform != "linux":
         return
-    pr_set_pdeathsig = 1
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, number)
+    _prctl(1, number)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # it died before we asked
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose parent dies (Linux only; elsewhere nothing happens)."""
+    if sys.platform == "linux":
+        _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def _prctl(option: int, value: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value)

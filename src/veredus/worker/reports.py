@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine
 from typing import Any
 
+from veredus import forks
 from veredus.clock import Clock
 from veredus.errors import LeaseLost, StoreError
 from veredus.model.ending import write_progress
@@ -18,12 +20,14 @@ logger = logging.getLogger("veredus.worker")
 
 EVERY = 0.1
 """Seconds between two writes of one task's progress; of several in between, the last one counts."""
+LAST = 2.0
+"""Seconds for which the end of a task waits for its last report: without Redis, neither can be written."""
 
 
 class _Pen:
     """What one attempt has reported."""
 
-    __slots__ = ("job", "owner", "sent_at", "timer", "unsent")
+    __slots__ = ("is_due", "job", "owner", "sent_at", "timer", "unsent", "writing")
 
     def __init__(self, job: Job, owner: str) -> None:
         self.job = job
@@ -31,6 +35,9 @@ class _Pen:
         self.sent_at = -EVERY
         self.unsent: bytes | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.writing: asyncio.Task[None] | None = None
+        self.is_due = False
+        """Whether the unsent report leaves as soon as the one before is written."""
 
 
 class Reports:
@@ -42,18 +49,22 @@ class Reports:
         self.requests = requests
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
         self._pens: dict[tuple[str, str], _Pen] = {}
         self._writing: set[asyncio.Task[None]] = set()
 
     async def progress(self, job: Job, owner: str, share: float, note: str) -> None:
+        forks.require(self._pid, "progress()")
         if self._note(job, owner, write_progress(share, note, self._clock.time())):
             await asyncio.sleep(0)  # so that it leaves now, also if the handler never waits for anything else
 
     def progress_sync(self, job: Job, owner: str, share: float, note: str) -> None:
+        forks.require(self._pid, "progress_sync()")
         data = write_progress(share, note, self._clock.time())
         self._loop.call_soon_threadsafe(self._note, job, owner, data)
 
     async def write_result(self, job: Job, owner: str, data: bytes) -> None:
+        forks.require(self._pid, "write_result()")
         if not await self._results.write(job.queue, job.id, owner, data):
             raise LeaseLost(f"task {job.id} is no longer ours: its result was not written")
 
@@ -62,16 +73,22 @@ class Reports:
 
     def wait_for(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """For threads: run it on the worker's loop."""
+        if os.getpid() != self._pid:
+            coroutine.close()
+            forks.require(self._pid, "write_result_sync()")
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    def finish(self, job: Job, owner: str) -> None:
-        """The attempt has ended: what is unsent leaves before its settlement, on the same connection."""
+    async def finish(self, job: Job, owner: str) -> None:
+        """The attempt has ended: its last report is written before its settlement, or Redis would refuse it."""
         pen = self._pens.pop((job.id, owner), None)
         if pen is not None:
             if pen.timer is not None:
                 pen.timer.cancel()
             if pen.unsent is not None:
                 self._send(pen)
+            if pen.writing is not None and not pen.writing.done():
+                # Not only sent: a server that does not know the script is told it with a second call.
+                await asyncio.wait({pen.writing}, timeout=LAST)
 
     def _note(self, job: Job, owner: str, data: bytes) -> bool:
         """True if it leaves now."""
@@ -89,15 +106,27 @@ class Reports:
         return True
 
     def _send(self, pen: _Pen) -> None:
-        data, pen.unsent, pen.timer = pen.unsent, None, None
+        """One after the other: an older report that is sent a second time must not overwrite a newer one."""
+        pen.timer = None
+        if pen.writing is not None and not pen.writing.done():
+            pen.is_due = True
+            return
+        pen.writing = self._loop.create_task(self._write(pen, self._take(pen)))
+        self._writing.add(pen.writing)
+        pen.writing.add_done_callback(self._writing.discard)
+
+    def _take(self, pen: _Pen) -> bytes:
+        data, pen.unsent, pen.is_due = pen.unsent, None, False
         assert data is not None
         pen.sent_at = self._clock.monotonic()
-        task = self._loop.create_task(self._write(pen, data))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        return data
 
     async def _write(self, pen: _Pen, data: bytes) -> None:
-        try:
-            await self._results.progress(pen.job.queue, pen.job.id, pen.owner, data)
-        except StoreError as exc:
-            logger.debug("progress of task %s was not written: %s", pen.job.id, exc)
+        while True:
+            try:
+                await self._results.progress(pen.job.queue, pen.job.id, pen.owner, data)
+            except StoreError as exc:
+                logger.debug("progress of task %s was not written: %s", pen.job.id, exc)
+            if not pen.is_due:
+                return
+            data = self._take(pen)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import random
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from veredus import forks
 from veredus.client.carried import with_carried
 from veredus.errors import ConfigError, StoreError
 from veredus.model.delivery import MAX_BODY, PushResult, SyncHint
@@ -46,6 +48,7 @@ class RequestClient:
         self._outbox = outbox
         self._clock = clock
         self._loop = loop
+        self._pid = os.getpid()
         self._notified = 0
         self.befores: list[bytes] = []
         self.afters: list[bytes] = []
@@ -100,6 +103,7 @@ class RequestClient:
 
     def notify_sync(self, payload: Any = None, **settings: Any) -> PushResult | None:
         """`notify` for handlers that run in threads."""
+        forks.require(self._pid, "current().client")
         return asyncio.run_coroutine_threadsafe(self.notify(payload, **settings), self._loop).result()
 
 

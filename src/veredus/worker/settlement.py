@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from veredus.errors import StoreError
 from veredus.events import Bus, LeaseWasLost
-from veredus.model.settlement import Requeue, Settlement
+from veredus.model.settlement import Complete, Done, Requeue, Settlement
 from veredus.store.batching import in_batches
 from veredus.store.work import Work
 from veredus.worker.hands import Attempt, Hands
@@ -21,7 +21,11 @@ Item = tuple[Settlement, Attempt | None]
 
 
 def _size(item: Item) -> int:
-    return len(getattr(item[0], "message", b"")) + len(getattr(item[0], "result", b"") or b"")
+    settlement = item[0]
+    if isinstance(settlement, Done | Requeue):
+        return 0
+    result = settlement.result if isinstance(settlement, Complete) else settlement.traceback
+    return len(settlement.message) + len(result or b"")
 
 
 class Settler:

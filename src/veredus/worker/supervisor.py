@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import math
+import os
 import signal
 import time
 import uuid
@@ -23,8 +24,10 @@ from veredus.wire import holding
 from veredus.worker.complaints import Complaints
 from veredus.worker.family import EXIT_CONFIG, Child, Family
 from veredus.worker.insistence import Insistence
+from veredus.worker.keeping import is_stopped, keep_leases
 from veredus.worker.mux import Mux
 from veredus.worker.roles.recoverer import Recoverer
+from veredus.worker.shared_beat import Beat, SharedBeat
 from veredus.worker.worker import EXIT_HUNG, EXIT_RECYCLE, Worker
 
 logger = logging.getLogger("veredus.supervisor")
@@ -33,6 +36,8 @@ SAME_WISH = 0.5
 """Seconds within which a second signal to a supervised child is taken for the same wish, not for impatience."""
 KILL_AFTER = 10.0
 """Seconds that a process may take beyond the shutdown timeout, before it is ended by force."""
+SHOWN = 5
+"""Tasks that a line of the log names."""
 ABORT_AFTER = 5.0
 """Seconds that it has after a second signal."""
 
@@ -89,6 +94,10 @@ def run_worker(worker: Worker) -> int:
                 await worker.wait()
             finally:
                 await worker.stop()
+            if worker.supervised and worker.left_behind:
+                # A handler still runs here, and its task may be retried from now on: nothing else is waited for.
+                logging.shutdown()
+                os._exit(worker.exit_code)
             return worker.exit_code
         finally:
             signals.ignore()
@@ -101,17 +110,17 @@ def run_worker(worker: Worker) -> int:
             return runner.run(main(signals))
         finally:
             insistence.call_off()
-            _close(runner)
+            _close(runner, patience=0.0 if worker.left_behind else 1.0)
 
 
-def _close(runner: asyncio.Runner) -> None:
-    """Closing waits for every task; a handler that ignores being cancelled is left behind: its task was given back."""
+def _close(runner: asyncio.Runner, patience: float) -> None:
+    """Closing waits for every task; a handler that ignores being cancelled is left behind: its task was settled."""
     loop = runner.get_loop()
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
     if left:
-        _, left = loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+        _, left = loop.run_until_complete(asyncio.wait(left, timeout=patience))
     if left:
         logger.warning("%d handlers that ignore being cancelled are left behind", len(left))
     else:
@@ -133,9 +142,70 @@ class Supervisor(Family):
         super().__init__(worker.config.processes)
         self._app = worker.app
         self._config = worker.config
+        self._queues = list(worker.queues)
+        self._bus = worker.bus
+        self._beats: dict[str, SharedBeat] = {}
+        self._frozen: dict[str, float] = {}
+        """Children that stand still, and when the last of their tasks has no time left."""
+        self._look_at = 0.0
+        for companion in worker.config.companions:
+            listen = getattr(companion, "listen_to_supervisor", None)
+            if listen is not None:
+                listen(self._bus)
 
     def live(self, child: Child) -> int:
-        return run_worker(Worker(self._app, self._config, worker_id=child.name, supervised=True))
+        return run_worker(Worker(self._app, self._config, worker_id=child.name, shared=self._beats[child.name]))
+
+    def _spawn(self, child: Child) -> None:
+        self._beats[child.name] = SharedBeat(self._config.concurrency)
+        super()._spawn(child)
+
+    def tend(self) -> float:
+        """Replace children that only finish what they have, and keep the leases of those that stand still."""
+        now, interval = time.monotonic(), self._config.lease / 6
+        if now < self._look_at:
+            return self._look_at - now
+        self._look_at = now + interval
+        for child in list(self._children.values()):
+            beat = self._beats[child.name].read()
+            if beat.is_draining and not child.is_replaced and not self._stopping:
+                child.is_replaced = True
+                self._spawn(Child(child.index, str(uuid.uuid4())))
+            if beat.at and now - beat.at > self._config.lease / 2:
+                self._keep(child, beat, now - beat.at)
+            elif child.name in self._frozen:
+                del self._frozen[child.name]
+                logger.warning("worker process %d moves again", child.pid)
+        return interval
+
+    def _keep(self, child: Child, beat: Beat, seconds: float) -> None:
+        """A child that stands still is alive, so its tasks are not to be run elsewhere while they have time. When none
+        of them has any left, it hangs."""
+        if is_stopped(child.pid):
+            return
+        until = self._frozen.get(child.name)
+        if until is not None and until <= time.monotonic():
+            logger.critical("worker process %d stands still after the deadlines of all its tasks: killed", child.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+            return
+        try:
+            kept = asyncio.run(keep_leases(self._app, self._config, self._queues, child.name, beat))
+        except (VeredusError, TimeoutError) as exc:
+            logger.warning("worker process %d stands still; its leases cannot be renewed: %s", child.pid, exc)
+            return
+        if not kept.tasks:
+            return
+        self._frozen[child.name] = max(kept.until, until or kept.until)
+        if until is None:
+            logger.warning(
+                "worker process %d has stood still for %.1f s, as when C code holds the GIL: its supervisor renews the"
+                " leases of its %d tasks until their deadlines: %s",
+                child.pid,
+                seconds,
+                len(kept.tasks),
+                ", ".join(kept.tasks[:SHOWN]),
+            )
 
     def patience(self) -> float:
         return self._config.shutdown_timeout + KILL_AFTER
@@ -161,8 +231,10 @@ class Supervisor(Family):
         asyncio.run(reach())
 
     def ended(self, child: Child, code: int) -> int:
+        self._beats.pop(child.name, None)
+        self._frozen.pop(child.name, None)
         if code == EXIT_RECYCLE:
-            if not self._stopping:
+            if not self._stopping and not child.is_replaced:
                 self._spawn(Child(child.index, str(uuid.uuid4())))
             return 0
         if code == 0:
@@ -179,7 +251,7 @@ class Supervisor(Family):
 
     def _give_back(self, child: Child) -> None:
         try:
-            count = asyncio.run(give_back(self._app, self._config, child.name))
+            count = asyncio.run(give_back(self._app, self._config, child.name, self._bus))
         except VeredusError as exc:
             logger.warning("its tasks will be recovered when their leases run out: %s", exc)
         else:
@@ -187,8 +259,8 @@ class Supervisor(Family):
                 logger.warning("%d tasks that it had in hand were given back", count)
 
 
-async def give_back(app: Any, config: Any, dead_worker: str) -> int:
-    """Recover what a dead worker held, without waiting for its leases to run out."""
+async def give_back(app: Any, config: Any, dead_worker: str, bus: Bus) -> int:
+    """Recover what a dead worker held, without waiting for its leases to run out; told on `bus`."""
     store = Store(app.open_redis("veredus-supervisor"), archive=app.archive)
     clock = ServerClock()
     recoverer = Recoverer(
@@ -199,7 +271,7 @@ async def give_back(app: Any, config: Any, dead_worker: str) -> int:
         Mux(app.tasks, app.patterns, ()),
         clock,
         Complaints(),
-        Bus(),
+        bus,
     )
     total = 0
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import sys
@@ -12,17 +13,22 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, Self
 
+from veredus import forks
 from veredus.client.client import Client
 from veredus.clock import ServerClock
 from veredus.errors import CommandRefused, ConfigError, NotReady, StoreError, WorkerStopped
-from veredus.events import Bus
+from veredus.events import Bus, TaskOverran
 from veredus.model.limits import queue_specs, task_specs
+from veredus.model.pools import POOLS, Rooms
 from veredus.model.settlement import Requeue
 from veredus.model.verdict import End
+from veredus.store.roll import Roll
 from veredus.store.store import Store
 from veredus.store.work import Work
 from veredus.wire.presence import ServerRecord
+from veredus.wire.types import startable
 from veredus.worker.aggregation import Foundry
+from veredus.worker.announcement import announce
 from veredus.worker.attempt import Workshop
 from veredus.worker.canceller import Canceller
 from veredus.worker.complaints import Complaints
@@ -31,6 +37,7 @@ from veredus.worker.executors.processes import ProcessPool
 from veredus.worker.executors.threads import ThreadPool
 from veredus.worker.hands import Attempt, Hands
 from veredus.worker.health import Signs
+from veredus.worker.lifespan import close, open_lifespan
 from veredus.worker.memory import resident_mb
 from veredus.worker.mux import Mux
 from veredus.worker.reports import Reports
@@ -48,7 +55,9 @@ from veredus.worker.roles.recoverer import Recoverer
 from veredus.worker.roles.scheduler import SchedulerRole
 from veredus.worker.roles.subscriber import Subscriber
 from veredus.worker.roles.syncer import Syncer
+from veredus.worker.roles.unserved import Unserved
 from veredus.worker.settlement import Settler
+from veredus.worker.shared_beat import SharedBeat
 
 if TYPE_CHECKING:
     from veredus.app import App
@@ -67,7 +76,7 @@ class Worker:
     """Serves queues. `run()` blocks and handles signals; `async with worker:` runs it inside your own loop."""
 
     def __init__(
-        self, app: App, config: WorkerConfig, *, worker_id: str | None = None, supervised: bool = False
+        self, app: App, config: WorkerConfig, *, worker_id: str | None = None, shared: SharedBeat | None = None
     ) -> None:
         self.app = app
         self.config = config
@@ -75,12 +84,17 @@ class Worker:
         self.worker_id = worker_id or str(uuid.uuid4())
         self.bus = Bus()
         self.exit_code = 0
-        self.supervised = supervised
+        self.supervised = shared is not None
+        self._shared = shared
         self._status = "new"
         self._started_at = 0.0
         self._stop_requested, self._abort_requested = asyncio.Event(), asyncio.Event()
         self._quiet = False
         self._watcher: asyncio.Task[None] | None = None
+        self._draining: asyncio.Task[None] | None = None
+        """Runs when this process is to be replaced because a handler does not end."""
+        self.left_behind = False
+        """Whether it stopped without handlers that do not end: their tasks are settled, so the process ends at once."""
 
     def run(self) -> int:
         """Work until stopped by a signal (or, with `burst`, until the queues are empty); returns the exit code."""
@@ -104,18 +118,19 @@ class Worker:
         """Connect, open the lifespan and start the roles. Raises StoreError when Redis cannot be reached."""
         if self._status != "new":
             raise WorkerStopped("this worker was started before; make a new one")
+        forks.end_in(asyncio.get_running_loop())
         self._clock = ServerClock()
         redis = self.app.open_redis(f"veredus-worker-{self.worker_id[:8]}")
         self._store = Store(redis, archive=self.app.archive)
         self._lifespan = contextlib.AsyncExitStack()
         try:
             await self._check_server()
-            if self.app.lifespan is not None:
-                self.app.state = await self._lifespan.enter_async_context(self.app.lifespan(self.app))
+            await open_lifespan(self.app, self._lifespan)
+            self._compose()
         except BaseException:
+            await close(self._lifespan, "the lifespan")
             await self._store.close()
             raise
-        self._compose()
         self._companions = contextlib.AsyncExitStack()
         self._status = "active"
         self._started_at = self._clock.time()
@@ -124,13 +139,7 @@ class Worker:
         except BaseException:
             await self.stop()
             raise
-        logger.info(
-            "worker %s serves %s with %d hands on %s",
-            self.worker_id[:8],
-            ", ".join(f"{queue}={weight}" for queue, weight in self.queues.items()),
-            self.config.concurrency,
-            redis.where(),
-        )
+        announce(self.app, self.config, self.queues, self.worker_id, redis.where())
 
     async def _begin(self) -> None:
         """From here on others can see it."""
@@ -148,18 +157,30 @@ class Worker:
     def _compose(self) -> None:
         config, store = self.config, self._store
         complaints = Complaints(many_servers=store.redis.address.kind == "cluster")
-        self._work = Work(store.redis, self.worker_id, lease_ms=config.lease_ms, archive=store.archive)
+        names = {name: task.run_in for name, task in self.app.tasks.items()}
+        patterns = {name: task.run_in for name, task in self.app.patterns.items()}
+        self._pools = {*names.values(), *patterns.values()} or {"loop"}
+        self._startable = startable(names, patterns)
+        self._work = Work(
+            store.redis,
+            self.worker_id,
+            lease_ms=config.lease_ms,
+            archive=store.archive,
+            startable=self._startable,
+        )
         self._hands = Hands(config.concurrency, lambda: self._processor.wake())
         self._syncer = Syncer(1.0, complaints)
         self._settler = Settler(self._work, self._hands, self.bus, self._syncer.keep)
         self._syncer.settler = self._settler
         self._threads = ThreadPool(config.threads, lambda: self._processor.wake())
+        self._group_threads = ThreadPool(IN_FLIGHT, lambda: None)
         self._processes = ProcessPool(config.process_pool)
         mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
         self._workshop = Workshop(
             config, mux, self._hands, self._settler, self.bus, self._clock, self._threads, self._processes,
             self.app.result_ttl, Reports(store.results, self._clock, Requests(store.outbox, self._clock)),
         )  # fmt: skip
+        unserved = Unserved(Roll(store.redis), config.lease / 2, complaints)
         self._processor = Processor(
             self._work,
             store.redis,
@@ -170,7 +191,8 @@ class Worker:
             workshop=self._workshop,
             bus=self.bus,
             complaints=complaints,
-            capacity=self._capacity,
+            rooms=self._rooms,
+            on_unknown=unserved.met,
         )
         self._forwarder = Forwarder(
             store.delays, list(self.queues), config.forward_interval, complaints, self.bus, self._processor.found
@@ -193,6 +215,7 @@ class Worker:
             self._recoverer,
             subscriber,
             Janitor(store, config.janitor_interval, complaints),
+            unserved,
         ]
         if config.health_check is not None:
             roles.append(Healthchecker(store, config.health_check, config.health_check_interval, complaints))
@@ -214,16 +237,17 @@ class Worker:
             self._hands,
             self._clock,
             self._describe,
-            self._overrun,
+            self._overran,
+            self._hung,
             complaints,
+            self._shared,
         )
-        self._pool_queues = self._queues_of_one_pool()
 
     def _aggregator(self, complaints: Complaints) -> Aggregator:
         """Its functions have threads of their own: handlers that fill the worker's must not hold up the groups."""
         client = Client(self._store, max_payload=self.app.max_payload, clock=self._clock)
-        threads = ThreadPool(IN_FLIGHT, lambda: None)
-        foundry = Foundry(self._store.groups, client, self.bus, self._clock, threads, self._processor.found)
+        threads, found = self._group_threads, self._processor.found
+        foundry = Foundry(self._store.groups, client, self.bus, self._clock, threads, found)
         return Aggregator(self._store.groups, self.app.aggregations, self.queues, foundry, complaints)
 
     async def _check_server(self) -> None:
@@ -253,22 +277,17 @@ class Worker:
                 logger.warning("the server is not ready yet: %s", exc)
                 await asyncio.sleep(1.0)
 
-    def _queues_of_one_pool(self) -> dict[str, str]:
-        """Queues whose tasks all run in the same pool: more than it has room for need not be taken."""
-        kinds: dict[str, set[str]] = {}
-        for task in [*self.app.tasks.values(), *self.app.patterns.values()]:
-            kinds.setdefault(task.options.queue, set()).add(task.run_in)
-        return {queue: next(iter(places)) for queue, places in kinds.items() if places in ({"thread"}, {"process"})}
-
-    def _capacity(self, queue: str) -> int:
-        room = self._hands.free
-        where = self._pool_queues.get(queue)
-        if where is not None:
-            pool = self._threads if where == "thread" else self._processes
-            room = min(room, pool.room(self._hands.busy_in[where]))
+    def _rooms(self) -> Rooms:
+        """How many more handlers each pool can start now. A pool that no task of the app uses has no room."""
+        free, busy = self._hands.free, self._hands.busy_in
         if self.config.max_tasks:
-            room = min(room, self.config.max_tasks - self._workshop.started)
-        return room
+            free = min(free, self.config.max_tasks - self._workshop.started)
+        rooms = {
+            "loop": free,
+            "thread": min(free, self._threads.room(busy["thread"])),
+            "process": min(free, self._processes.room(busy["process"])),
+        }
+        return Rooms(*[max(0, rooms[pool]) if pool in self._pools else 0 for pool in POOLS])
 
     def _limit_specs(self) -> dict[str, dict[str, str]]:
         """The limits of the queues that this worker serves, as the app has them; those that it no longer has, too."""
@@ -292,6 +311,7 @@ class Worker:
             status=self._status,
             started_at=self._started_at,
             active_worker_count=self._hands.busy,
+            startable=self._startable,
         )
 
     @property
@@ -304,6 +324,7 @@ class Worker:
             lease=self.config.lease,
             ended_roles=tuple(self._roster.ended) if started else (),
             busy=self._hands.busy if started else 0,
+            overrun=self._hands.overrun(time.monotonic()) if started else 0,
         )
 
     # Running.
@@ -341,10 +362,10 @@ class Worker:
 
     async def _is_more(self) -> bool:
         """Before a burst ends: a task whose turn has just come, or that waits for a limit, is not seen yet."""
-        more = False
+        more, passed_over = False, self._processor.passed_over
         for queue in self.queues:
             try:
-                is_waiting = await self._store.limits.waits(queue)
+                is_waiting = await self._store.limits.waits(queue, but_pending=queue in passed_over)
             except CommandRefused:
                 continue  # a damaged queue: nobody can take anything from it
             except StoreError:
@@ -360,18 +381,32 @@ class Worker:
             self.exit_code = EXIT_RECYCLE
             self.request_stop()
 
-    def _overrun(self, attempt: Attempt, hung: bool) -> None:
-        """Called from the heartbeater's thread: a handler cannot be ended in any gentler way."""
-        if not self.supervised:
-            return
-        if hung:
-            logger.critical("the event loop hangs in task %s: this process ends and is replaced", attempt.task_id)
-            sys.stderr.flush()
-            os._exit(EXIT_HUNG)
-        if attempt.where == "thread":
-            loop = attempt.task.get_loop() if attempt.task is not None else None
-            if loop is not None:
-                loop.call_soon_threadsafe(self._recycle, f"task {attempt.task_id} hangs in a thread")
+    def _overran(self, attempt: Attempt) -> None:
+        """A handler that runs on after its deadline cannot be ended, but its process can, when the others are done."""
+        self.bus.emit(TaskOverran(attempt.message, attempt.where))
+        if self._shared is not None and self._draining is None and not self._stop_requested.is_set():
+            logger.warning(
+                "this process takes no more tasks, and is replaced when all but task %s (%s) have ended",
+                attempt.task_id,
+                attempt.kind,
+            )
+            self.quiet()
+            self._shared.drain()
+            self._draining = asyncio.create_task(self._drain(attempt))
+
+    async def _drain(self, stuck: Attempt) -> None:
+        for attempt in self._hands.running():
+            if attempt.lease.latest == math.inf:  # it waits for a slot, which may never be free again
+                attempt.force(End.ABORTED)
+        while tasks := self._running_tasks(stuck_too=False):
+            await asyncio.wait(tasks, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+        self._recycle(f"task {stuck.task_id} ({stuck.kind}) does not end")
+
+    def _hung(self, what: str) -> None:
+        """Called from the heartbeater's thread: a process whose loop hangs cannot be ended in any gentler way."""
+        logger.critical("%s: this process ends and is replaced", what)
+        sys.stderr.flush()
+        os._exit(EXIT_HUNG)
 
     # Stopping.
 
@@ -381,8 +416,9 @@ class Worker:
         if self._status in ("new", "closed"):
             return
         self._stop_requested.set()
-        if self._watcher is not None:
-            self._watcher.cancel()
+        for task in (self._watcher, self._draining):
+            if task is not None:
+                task.cancel()
         self._status = "stopped"
         if self._scheduler is not None:
             await self._roster.stop(self._scheduler)
@@ -393,19 +429,20 @@ class Worker:
         await self._settler.drain()
         await self._roster.stop_all()
         await self._settler.drain()
-        self._status = "closed"
-        await self._heartbeater.stop()
         self._threads.close()
         self._processes.close()
-        try:
-            await self._companions.aclose()
-            await self._lifespan.aclose()
-        except Exception:
-            logger.exception("lifespan failed to close")
+        self._group_threads.close()
+        await close(self._companions, "a companion")
+        await close(self._lifespan, "the lifespan")
+        self._status = "closed"
+        await self._heartbeater.stop()
+        await self._end_stuck()
         await self._store.close()
 
     async def _finish_running(self, seconds: float) -> None:
-        tasks = self._running_tasks()
+        """Handlers that are stuck get this time only if a stop was asked for, not if it is because of them."""
+        stuck_too = self._draining is None
+        tasks = self._running_tasks(stuck_too)
         if not tasks:
             return
         logger.info("stopping: %d running tasks have up to %g s to finish", len(tasks), seconds)
@@ -413,22 +450,41 @@ class Worker:
         ends = time.monotonic() + seconds
         while tasks and not abort.done() and (left := ends - time.monotonic()) > 0:
             await asyncio.wait([*tasks, abort], timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            tasks = self._running_tasks()
+            tasks = self._running_tasks(stuck_too)
         abort.cancel()
 
     async def _give_back_running(self) -> None:
-        running = self._hands.running()
+        running = [attempt for attempt in self._hands.running() if attempt.forced is not End.TIMED_OUT]
         if not running:
             return
         logger.warning("giving back %d tasks that did not finish in time", len(running))
         for attempt in running:
             attempt.force(End.ABORTED)
-        tasks = self._running_tasks()
+        tasks = [attempt.task for attempt in running if attempt.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
         # Handlers that ignore being cancelled: their tasks go back all the same, and what they do later is void.
-        for attempt in self._hands.running():
-            self._settler.settle(attempt.queue, Requeue(attempt.task_id, attempt.owner), attempt)
+        for attempt in running:
+            if attempt.running:
+                self._settler.settle(attempt.queue, Requeue(attempt.task_id, attempt.owner), attempt)
 
-    def _running_tasks(self) -> list[asyncio.Task[Any]]:
-        return [attempt.task for attempt in self._hands.held() if attempt.task is not None and not attempt.task.done()]
+    async def _end_stuck(self) -> None:
+        """Handlers that run on after their deadline: their attempts end as timed out, as late as can be, so that the
+        next attempt does not begin before this process has ended."""
+        stuck = [attempt for attempt in self._hands.running() if attempt.forced is End.TIMED_OUT]
+        if not stuck:
+            return
+        self.left_behind = True
+        logger.warning("%d handlers that do not end are left behind; their tasks have timed out", len(stuck))
+        await asyncio.gather(*(self._workshop.end_without_handler(attempt) for attempt in stuck))
+        await self._settler.drain()
+
+    def _running_tasks(self, stuck_too: bool = True) -> list[asyncio.Task[Any]]:
+        now = time.monotonic()
+        return [
+            attempt.task
+            for attempt in self._hands.held()
+            if attempt.task is not None
+            and not attempt.task.done()
+            and (stuck_too or not (attempt.running and attempt.lease.is_overrun(now)))
+        ]

@@ -16,6 +16,7 @@ from aioquic.quic.connection import QuicConnection
 from aioquic.quic.packet import QuicPacketType, encode_quic_version_negotiation, pull_quic_header
 from aioquic.tls import load_pem_private_key, load_pem_x509_certificates
 
+from veredus import forks
 from veredus.errors import ConfigError
 from veredus.link.transports.base import AcceptGate, Handler, HandlerFactory, Listener, Transport
 from veredus.link.transports.certificate import make_local_certificate
@@ -244,6 +245,14 @@ class _Line(asyncio.DatagramProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.DatagramTransport, transport)
         self.address = transport.get_extra_info("peername")
+        forks.hold(self)
+
+    def forked(self) -> None:
+        """In a fork: the socket is the parent's."""
+        if self.transport is not None and not self.transport.is_closing():
+            forks.cut(self.transport)
+        forks.leave(self.transport, self.connection)
+        self.transport = self.connection = None
 
     def datagram_received(self, data: bytes, address: Address) -> None:
         if self.connection is not None:

@@ -21,6 +21,7 @@ from picows import (
     ws_create_server,
 )
 
+from veredus import forks
 from veredus.link.transports.base import (
     ABNORMAL,
     CLOSE_GRACE,
@@ -100,7 +101,15 @@ class WebSocketTransport(WSListener):
         self._out.set_write_buffer_limits(high=HIGH_WATER - 1, low=LOW_WATER)
         name = self._out.get_extra_info("peername") or ("", 0)
         self.peer = f"{name[0]}:{name[1]}"
+        forks.hold(self)
         self._call(self._handler.opened, self)
+
+    def forked(self) -> None:
+        """In a fork: the socket is the parent's."""
+        if not self._ended:
+            forks.cut(self._out)
+        forks.leave(self._ws, self._out, self._handler)
+        self._ended, self._ws, self._out, self._handler = True, None, None, _NOBODY
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type

@@ -46,7 +46,7 @@ release(lock, id)
 if action == 'archive' then
   redis.call('ZADD', archived, whole(seconds), id)
   redis.call('HSET', key, 'msg', message, 'state', 'archived')
-  redis.call('HDEL', key, 'pending_since', 'waited', 'cancel', 'limited_by')
+  redis.call('HDEL', key, 'pending_since', 'waited', 'cancel', 'limited_by', 'traceback')
   keep_within(archived, task_prefix, tonumber(max_size), tonumber(max_age), seconds, 100)
   tell(waited, 'archived', key)
 else

@@ -1,5 +1,6 @@
 -- admission: who may begin now in a queue that has limits. Made once per batch: it reads the limits, and of each scope
--- that comes up how much room there is, and then counts along. Nothing is written before `settle`. Needs lanes and limits.
+-- that comes up how much room there is, and then counts along. Nothing is written before `settle`. Needs lanes, limits and
+-- types.
 local function admission(queue_prefix, now, now_up, nanoseconds)
   local limits, prefixes, by_type, by_key = {}, {}, false, false
   local declared = redis.call('HGETALL', queue_prefix .. 'limits')
@@ -24,17 +25,6 @@ local function admission(queue_prefix, now, now_up, nanoseconds)
     return scope
   end
 
-  -- The type is the first field of the message, which Go always writes first.
-  local function type_in(message)
-    if string.byte(message, 1) ~= 10 then return '' end
-    local size, scale, at = 0, 1, 2
-    repeat
-      local byte = string.byte(message, at) or 0
-      size, scale, at = size + byte % 128 * scale, scale * 128, at + 1
-    until byte < 128
-    return string.sub(message, at, at + size - 1)
-  end
-
   local function spec_for(kind, task_type)
     local spec = kind .. task_type
     if limits[spec] then return spec end
@@ -46,7 +36,7 @@ local function admission(queue_prefix, now, now_up, nanoseconds)
   local function scopes_of(message, key)
     local found = {}
     if by_type then
-      local task_type = type_in(message)
+      local task_type = type_in(message) or ''
       local spec = spec_for('task:', task_type)
       if spec then found[#found + 1] = scope_at(spec, limits[spec]) end
       spec = key and spec_for('task-key:', task_type)

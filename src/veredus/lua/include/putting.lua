@@ -14,6 +14,7 @@ local function into_pending(tasks, front, now, nanoseconds)
   for _, task in ipairs(tasks) do
     redis.call('HSET', task.key, 'state', 'pending', 'pending_since', nanoseconds)
     redis.call('HDEL', task.key, 'held', 'limited_by')
+    if task.state == 'archived' then redis.call('HDEL', task.key, 'losses') end -- it may crash as often as a new one
     keep_lock(task.lock, task.id, 0)
     -- Whoever runs a task that has expired means it: with the old limit it would be dropped unseen.
     if task.expires and tonumber(task.expires) <= now then redis.call('HDEL', task.key, 'expires_at') end

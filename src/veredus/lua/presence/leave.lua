@@ -1,10 +1,10 @@
 -- leave: remove the record of a worker process that stops.
--- KEYS  server workers [servers all_workers]
+-- KEYS  server workers types [servers all_workers]
 -- ARGV
 -- RETURNS  number of keys deleted
-local server, workers, servers, all_workers = unpack(KEYS)
+local server, workers, types, servers, all_workers = unpack(KEYS)
 if servers then
   redis.call('ZREM', servers, server)
   redis.call('ZREM', all_workers, workers)
 end
-return redis.call('DEL', server, workers)
+return redis.call('DEL', server, workers, types)

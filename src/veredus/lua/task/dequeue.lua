@@ -1,18 +1,26 @@
--- dequeue: hand out as many tasks as asked for, each active, leased and owned by this batch.
+-- dequeue: hand out as many tasks as asked for, each active, leased and owned by this batch; what cannot be started now stays.
 -- KEYS  pending paused active lease batch
--- ARGV  task_prefix wanted lease_ms owner number again batch_ttl_ms [now_ms]
+-- ARGV  task_prefix wanted lease_ms owner number again batch_ttl_ms startable cursor loop_room thread_room process_room [now_ms]
 -- RETURNS  {now_ms, lease end in s, still pending (-1: paused), {id, message, ...}, {dropped id, reason, ...},
 --   {id, how to cancel it, ...}: those among the first that shall not be run but cancelled,
---   ms after which to ask again because the queue is at its limit, or -1}
--- include: clock checks chunks hold
+--   ms after which to ask again because the queue is at its limit, or -1,
+--   tasks to be looked at behind the last one, {cursor of each pool}, {type passed over that this worker does not know, ...}}
+-- include: clock checks chunks hold types
 -- `batch` remembers the number of this worker's last batch. Asked again with a number already served (its reply was
 -- lost, or an old request arrives after a newer one), the script hands out that same batch instead of a second one.
+-- `startable` lists the types that the worker has handlers for, and in which pool each runs: \1type\0pool, and for patterns
+-- \2prefix\0pool, the longest first; empty for every type. Pools: 1 loop, 2 thread, 3 process; `..._room` is how many more
+-- each can start. `cursor` is a task that was passed over before: only tasks behind it are looked at. The cursor of a pool
+-- that is returned is a task up to which nothing is left that this pool could start.
 local pending, paused, active, lease, batch = unpack(KEYS)
-local task_prefix, wanted, lease_ms, owner, number, again = unpack(ARGV)
-local now, now_up, nanoseconds = clock(ARGV[8])
+local task_prefix, wanted, lease_ms, owner, number, again, batch_ttl, startable, cursor = unpack(ARGV)
+local now, now_up, nanoseconds = clock(ARGV[13])
 local queue_prefix = string.sub(task_prefix, 1, -3)
 local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
 local rows, dropped, cancels = {}, {}, {}
+local SCAN = 1000 -- tasks that one call passes over, at most
+local DEEPEST = 20000 -- tasks at the tail that are looked at; those behind them wait until some of these are gone
+local MARK = '\0taken' -- stands for a task that leaves the middle of the list
 
 if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
   -- include: lanes limits
@@ -33,14 +41,15 @@ if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
       rows[#rows + 1] = redis.call('HGET', key, 'msg')
     end
   end
-  return { now, lease_end, redis.call('LLEN', pending), rows, dropped, cancels, -1 }
+  local length = redis.call('LLEN', pending)
+  return { now, lease_end, length, rows, dropped, cancels, -1, length, {}, {} }
 end
 
 -- One question for all: most queues are neither paused nor limited.
 local limits, gate = queue_prefix .. 'limits', nil
 local is_plain = redis.call('EXISTS', paused, limits, queue_prefix .. 'limited') == 0
 if not is_plain then
-  if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped, cancels, -1 } end
+  if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped, cancels, -1, 0, {}, {} } end
   if redis.call('EXISTS', limits) == 1 then
     -- include: lanes limits admission
     gate = admission(queue_prefix, now, now_up, nanoseconds)
@@ -58,16 +67,17 @@ local function is_elsewhere(id, state)
 end
 
 -- Read and sort out first, from the tail on; nothing is written before every key of the batch has been looked at.
-wanted = tonumber(wanted)
+local room = { tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]) }
+wanted = math.min(tonumber(wanted), room[1] + room[2] + room[3])
 if gate then
   local free, wait, is_told = gate.queue()
   if free <= 0 then
     if is_told then redis.call('SET', queue_prefix .. 'full', 1, 'PX', 60000) end
-    return { now, lease_end, length, rows, dropped, cancels, wait }
+    return { now, lease_end, length, rows, dropped, cancels, wait, length, {}, {} }
   end
   wanted = math.min(wanted, free)
 end
-local taken, seen, expired, stubs = 0, gate and {}, {}, {}
+local seen, expired, stubs = gate and {}, {}, {}
 local heads, strays, joining = {}, {}, {}
 
 -- Whether it is this task's turn in its lane. One that stands in no lane (somebody ran it again) may begin a new one.
@@ -80,13 +90,59 @@ local function has_turn(order_key, id)
   heads[order_key] = first
   return first == id
 end
+
+-- The pool that starts this task, looked up once per type. ANY for what is no message: whoever takes it archives it. Mostly
+-- the next task is of the same type, so that to compare how its message begins is enough.
+local ANY, pools, unknown, sub = 0, {}, {}, string.sub
+local pool, head, head_size = ANY, startable == '' and '', 0
+local function look_up_pool(message)
+  local task_type, last = type_in(message)
+  if not task_type then
+    pool, head = ANY, false
+    return
+  end
+  pool, head, head_size = pools[task_type], sub(message, 1, last), last
+  if pool == nil then
+    pool = pool_for(startable, task_type)
+    pools[task_type] = pool
+    if not pool then unknown[#unknown + 1] = task_type end
+  end
+end
+
+-- Where to begin, counted from the tail: behind the cursor, if it is still pending. Mostly it is near the head.
+local looked = 0
+if cursor ~= '' then
+  local at = redis.call('LPOS', pending, cursor, 'MAXLEN', SCAN)
+    or redis.call('LPOS', pending, cursor, 'RANK', -1, 'MAXLEN', DEEPEST + SCAN)
+  if at then looked = length - at else cursor = '' end
+end
+local begun, passed, gone = looked, 0, nil
+local cursors = { room[1] > 0 and cursor or '', room[2] > 0 and cursor or '', room[3] > 0 and cursor or '' }
+local is_blocked = { room[1] == 0, room[2] == 0, room[3] == 0 }
+
+-- The places of those that leave the list, counted from the tail: noted only where they do not all stand at the tail.
+local function note_gone()
+  gone = {}
+  for at = begun, looked - 1 do gone[#gone + 1] = at end
+end
+
+-- Leave a task where it is. The cursor of every pool moves on to it, but not past a task that waits for room in that pool.
+local function pass(id)
+  if not gone then note_gone() end
+  passed = passed + 1
+  if pool then is_blocked[pool] = true end
+  for i = 1, 3 do
+    if not is_blocked[i] then cursors[i] = id end
+  end
+end
+
 local count, ids, keys, leases, locked = 0, {}, {}, {}, {}
-for round = 1, 10 do
-  if count >= wanted then break end
-  local chunk = math.min(wanted - count, 1000)
-  local tail = redis.call('LRANGE', pending, -taken - chunk, -taken - 1)
+while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked - begun < SCAN + wanted do
+  local chunk = passed > 0 and 100 or math.min(wanted - count, 1000)
+  local tail = redis.call('LRANGE', pending, -looked - chunk, -looked - 1)
   if #tail == 0 then break end
   for i = #tail, 1, -1 do
+    if count >= wanted or passed >= SCAN then break end
     local id = tail[i]
     local key = task_prefix .. id
     local fields = read('HMGET', key, 'msg', 'state', 'expires_at', 'cancel', 'unique_key', 'order_key')
@@ -103,24 +159,43 @@ for round = 1, 10 do
       expired[#expired + 1] = { id, key, fields[6] }
     end
     if seen then seen[id] = true end
+    local is_left = false
     if reason then
       dropped[#dropped + 1] = id
       dropped[#dropped + 1] = reason
-    elseif fields[6] and not has_turn(fields[6], id) then
-      strays[#strays + 1] = { id, fields[6] }
-    elseif not gate or fields[4] or gate.admits(id, key, fields[1]) then
-      count = count + 1
-      ids[count], keys[count] = id, key
-      leases[2 * count - 1], leases[2 * count] = lease_end, id
-      rows[2 * count - 1], rows[2 * count] = id, fields[1]
-      if fields[5] then locked[#locked + 1] = { fields[5], id } end
-      if fields[4] then
-        cancels[#cancels + 1] = id
-        cancels[#cancels + 1] = fields[4]
+    else
+      if sub(fields[1], 1, head_size) ~= head then look_up_pool(fields[1]) end
+      if not fields[4] and (not pool or room[pool] == 0) then
+        is_left = true
+        pass(id)
+      elseif fields[6] and not has_turn(fields[6], id) then
+        strays[#strays + 1] = { id, fields[6] }
+      elseif not gate or fields[4] or gate.admits(id, key, fields[1]) then
+        count = count + 1
+        ids[count], keys[count] = id, key
+        leases[2 * count - 1], leases[2 * count] = lease_end, id
+        rows[2 * count - 1], rows[2 * count] = id, fields[1]
+        if fields[5] then locked[#locked + 1] = { fields[5], id } end
+        if fields[4] then
+          cancels[#cancels + 1] = id
+          cancels[#cancels + 1] = fields[4]
+        elseif pool ~= ANY then
+          room[pool] = room[pool] - 1
+        end
       end
     end
+    if gone and not is_left then gone[#gone + 1] = looked end
+    looked = looked + 1
   end
-  taken = taken + #tail
+end
+local taken = looked - begun - passed
+
+-- Take what was looked at, and not passed over, out of pending: mostly one cut at the tail.
+local function leave_pending()
+  if begun == 0 and not gone then return redis.call('LTRIM', pending, 0, -taken - 1) end
+  if not gone then note_gone() end
+  for _, at in ipairs(gone) do redis.call('LSET', pending, -1 - at, MARK) end
+  redis.call('LREM', pending, looked * 2 > length and #gone or -#gone, MARK)
 end
 
 -- Drop second entries of an id within this batch. With limits they were seen above, before they could take up room.
@@ -141,15 +216,16 @@ local function drop_doubles()
   count = kept
 end
 
+local behind = looked < DEEPEST and length - looked or 0
 if taken > 0 or again == '1' then
-  redis.call('SET', batch, number, 'PX', ARGV[7])
+  redis.call('SET', batch, number, 'PX', batch_ttl)
 end
 if taken > 0 then
   -- Only where not every lease is a new one can an id stand twice: to look for that each time would cost more than the
   -- leases themselves.
   if in_chunks('ZADD', lease, leases) < count then drop_doubles() end
   in_chunks('LPUSH', active, ids)
-  redis.call('LTRIM', pending, 0, -taken - 1)
+  leave_pending()
   local call, held = redis.call, held_by(owner, lease_end)
   for i = 1, count do
     local key = keys[i]
@@ -180,4 +256,4 @@ if taken > 0 then
   local is_exact = not gate and #expired == 0 and #strays == 0 -- else others may have become pending meanwhile
   length = is_exact and length - taken or redis.call('LLEN', pending)
 end
-return { now, lease_end, length, rows, dropped, cancels, -1 }
+return { now, lease_end, length, rows, dropped, cancels, -1, behind, cursors, unknown }

@@ -1,12 +1,12 @@
 -- retry: take failed tasks out of active and lease, store what happened and make them due again, all or nothing.
 -- KEYS  active lease retry scheduled due processed failed
--- ARGV  task_prefix channel count {task_id owner message delay_ms is_failure front}* [now_ms]
+-- ARGV  task_prefix channel count {task_id owner message delay_ms is_failure front crashed traceback}* [now_ms]
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
 -- include: clock checks hold counters wakeup lanes limits
 -- A retry is a delayed task like any other: same index, same rule for waking the forwarders.
 local active, lease, retry, scheduled, due, processed, failed = unpack(KEYS)
 local task_prefix, channel, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local now, now_up, nanoseconds = clock(ARGV[4 + count * 6])
+local now, now_up, nanoseconds = clock(ARGV[4 + count * 8])
 expect(active, 'list')
 expect(retry, 'zset')
 expect(due, 'zset')
@@ -14,7 +14,7 @@ expect(due, 'zset')
 local before, first_new = earliest(due, scheduled, retry), nil
 local lost, failures = {}, 0
 for i = 1, count do
-  local id, owner, message, delay, is_failure, front = unpack(ARGV, i * 6 - 2, i * 6 + 3)
+  local id, owner, message, delay, is_failure, front, crashed, traceback = unpack(ARGV, i * 8 - 4, i * 8 + 3)
   local key = task_prefix .. id
   local held = holds(key, lease, id, owner, 'cancel')
   if held then
@@ -26,11 +26,13 @@ for i = 1, count do
     redis.call('ZADD', retry, whole(math.ceil(at / 1000)), id)
     redis.call('ZADD', due, whole(at), id)
     redis.call('HSET', key, 'msg', message, 'state', 'retry')
-    redis.call('HDEL', key, 'held', 'slots', 'front')
+    redis.call('HDEL', key, 'held', 'slots', 'front', 'traceback')
+    if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
     keep_lock(held[3], id, at - now)
     if held[5] then free_slots(string.sub(task_prefix, 1, -3), held[5], id, now, nanoseconds) end
     if held[2] and not marked then redis.call('HDEL', key, 'cancel') end
     if front == '1' then redis.call('HSET', key, 'front', '1') end -- forward brings it to the front of the line
+    if crashed == '1' then redis.pcall('HINCRBY', key, 'losses', 1) end -- as recover counts those of a lost worker
     if is_failure == '1' then
       failures = failures + 1
     else

@@ -1,180 +1,308 @@
-"""CPU work runs here: child processes that are killed when an attempt runs over its time."""
+"""CPU work runs here: child processes that are killed, with all they started, when an attempt runs over its time."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import json
-import multiprocessing
+import contextlib
+import contextvars
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from multiprocessing import spawn
+from typing import Any, cast
 
-from veredus.errors import PayloadError, RevokeTask, SkipRetry, VeredusError
-from veredus.model.job import Job
-from veredus.worker.injection import dependencies, inject
-from veredus.worker.parentage import end_with_parent
+from veredus.errors import PayloadError, VeredusError
+from veredus.worker.context import Context
+from veredus.worker.executors import logs
+from veredus.worker.executors.pipe import Head, Unpacker, pack
+from veredus.worker.executors.remote import MAIN, pack_error, rebuild
+from veredus.worker.mux import AnyTask
 
-_KINDS: dict[str, type[BaseException]] = {"revoke": RevokeTask, "skip": SkipRetry, "payload": PayloadError}
+START_TIMEOUT = 60.0
+"""Seconds for a process to start and to import a task's module."""
+KILL_TIMEOUT = 2.0
+"""Seconds for all processes to end when the pool is closed."""
 
 
 class ProcessDied(VeredusError):
     """The child process ended in the middle of a task."""
 
 
-class RemoteError(VeredusError):
-    """What the handler raised in the child process: its class and its words."""
+class ProcessNotReady(ProcessDied):
+    """It did not start, or not in time: no handler has begun in it."""
+
+
+class Unreadable(Exception):
+    """The payload does not fit the handler; the cause says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a handler returned, encoded. None for nothing."""
+
+    data: bytes | None
+    raw: bool = False
+    """Whether it is bytes of the handler's own."""
 
 
 class ProcessPool:
-    """Children that wait for work. Only bytes pass between: the task's module and name, and its encoded message."""
+    """Children that wait for work, each for one task at a time. Only plain data pass between."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._context = multiprocessing.get_context("spawn")
-        self._idle: list[_Child] = []
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+        self._ending: list[subprocess.Popen[bytes]] = []
         self._slots = asyncio.Semaphore(size)
+        self._is_closed = False
 
     def room(self, in_hand: int) -> int:
         """How many more can run at once, when so many tasks for processes are in hand already."""
         return self._size - in_hand
 
-    async def run(self, function: Callable[..., Any], message: bytes) -> bytes | None:
-        """Run a task's handler in a child; the encoded result. Cancelling kills the child."""
+    @contextlib.asynccontextmanager
+    async def slot(self, task: AnyTask) -> AsyncIterator[Child]:
+        """A child that has loaded the task and waits to run it: all that takes time before the handler is done."""
         async with self._slots:
-            child = self._idle.pop() if self._idle else _Child(self._context)
+            child = await self._ready(task)
             try:
-                result = await child.call(function, message)
-            except BaseException as exc:
-                if isinstance(exc, ProcessDied) or not isinstance(exc, Exception):
-                    child.kill()
-                else:
-                    self._idle.append(child)
-                raise
-            self._idle.append(child)
-            return result
+                yield child
+            finally:
+                self._give_back(child)
 
     def close(self) -> None:
-        for child in self._idle:
-            child.kill()
+        """Kill all, the busy ones too. It starts no others."""
+        self._is_closed = True
+        for child in list(self._all):
+            self._end(child)
         self._idle.clear()
+        give_up = time.monotonic() + KILL_TIMEOUT
+        for process in self._ending:
+            try:
+                process.wait(max(0.0, give_up - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._ending.clear()
+
+    async def _ready(self, task: AnyTask) -> Child:
+        """One that has just said that it is ready: one that died while it had nothing to do costs no task."""
+        self._ending = [process for process in self._ending if process.poll() is None]
+        while True:
+            if self._is_closed:
+                raise ProcessNotReady("the worker stops, and starts no more processes")
+            is_used = bool(self._idle)
+            child = self._idle.pop() if is_used else Child()
+            self._all.add(child)
+            try:
+                await child.prepare(task)
+            except ProcessDied:
+                self._give_back(child)
+                if not is_used:
+                    raise
+            except BaseException:
+                self._give_back(child)
+                raise
+            else:
+                return child
+
+    def _give_back(self, child: Child) -> None:
+        if child.is_free:
+            self._idle.append(child)
+        else:
+            self._end(child)
+
+    def _end(self, child: Child) -> None:
+        if child in self._all:
+            self._all.discard(child)
+            child.kill()
+            self._ending.append(child.process)
 
 
-class _Child:
-    def __init__(self, context: Any) -> None:
-        self._pipe, far_end = context.Pipe()
-        self._process: BaseProcess = context.Process(target=_serve, args=(far_end, os.getpid()), daemon=True)
-        self._process.start()
-        far_end.close()
+@dataclass(slots=True)
+class _Run:
+    """What a child is doing."""
 
-    async def call(self, function: Callable[..., Any], message: bytes) -> bytes | None:
-        address = f"{_module_of(function)}:{function.__qualname__}"
+    answer: asyncio.Future[tuple[Head, bytes]]
+    surroundings: contextvars.Context
+    """Of the coroutine that waits for it: the child's log records are handled in there."""
+    context: Context | None = None
+    task: AnyTask | None = None
+
+
+class Child(asyncio.Protocol):
+    """The worker's end of one child process."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = (
+                f"import sys; sys.path[:] = {sys.path!r}; from veredus.worker.executors.child import main; "
+                f"main({os.getpid()}, {theirs.fileno()})"
+            )
+            self.process = subprocess.Popen(
+                [spawn.get_executable(), *_interpreter_flags(), "-c", command],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        self._socket: socket.socket | None = ours
+        self._transport: asyncio.Transport | None = None
+        self._unpacker = Unpacker()
+        self._run: _Run | None = None
+        self._writing: set[asyncio.Task[None]] = set()
+        self._gone = False
+
+    @property
+    def is_free(self) -> bool:
+        return self._run is None and not self._gone and self.process.poll() is None
+
+    async def prepare(self, task: AnyTask) -> None:
+        """Have it load what this task needs, the first time. Raises what the import of the task's module raises."""
+        head: Head = {"do": "prepare", "name": task.name, "module": _module_of(task)}
+        if self._transport is None:
+            await self._connect()
+            head["main"] = _main()
         try:
-            self._pipe.send_bytes(address.encode() + b"\0" + message)
-            await self._readable()
-            reply = self._pipe.recv_bytes()
-        except (EOFError, OSError) as exc:
-            self._process.join(1.0)
-            raise ProcessDied(f"the process of this task ended with exit code {self._process.exitcode}") from exc
-        kind, _, body = bytes(reply).partition(b"\0")
-        if kind == b"result":
-            return body
-        if kind == b"none":
-            return None
-        error: str = json.loads(body)
-        raise _KINDS.get(kind.decode(), RemoteError)(error)
+            async with asyncio.timeout(START_TIMEOUT):
+                answer, _ = await self._ask(_Run(_future(), contextvars.copy_context(), task=task), head)
+        except ProcessDied as exc:
+            raise ProcessNotReady(str(exc)) from None
+        except TimeoutError:
+            self._gone = True
+            raise ProcessNotReady(f"the process of this task was not ready within {START_TIMEOUT:g} s") from None
+        if "error" in answer:
+            self._gone = True  # half of its modules are loaded: the next attempt gets a fresh one
+            raise rebuild(answer["error"])
 
-    async def _readable(self) -> None:
-        loop = asyncio.get_running_loop()
-        ready = loop.create_future()
-
-        def notice() -> None:
-            if not ready.done():
-                ready.set_result(None)
-
-        loop.add_reader(self._pipe.fileno(), notice)
-        try:
-            await ready
-        finally:
-            loop.remove_reader(self._pipe.fileno())
+    async def run(self, task: AnyTask, message: bytes, context: Context) -> Returned:
+        """Run the task's handler. Cancelling this ends with the child being killed, and all that it started."""
+        head = {
+            "do": "run",
+            "name": task.name,
+            "id": context.id,
+            "queue": context.queue,
+            "deadline": context.deadline.timestamp(),
+            "app": task.app.surroundings(),
+        }
+        answer, body = await self._ask(_Run(_future(), contextvars.copy_context(), context, task), head, message)
+        if "error" not in answer:
+            return Returned(body, answer["result"] == "raw") if "result" in answer else Returned(None)
+        error = rebuild(answer["error"])
+        if answer["stage"] == "payload" and isinstance(error, PayloadError):
+            raise Unreadable from error
+        if isinstance(error, StopIteration | GeneratorExit):  # a coroutine must not end with these
+            raise RuntimeError(f"the handler raised {error!r}") from error
+        raise error
 
     def kill(self) -> None:
-        self._process.kill()
-        self._pipe.close()
+        """With all that it started."""
+        self._gone = True
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)  # which the guard understands
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    async def _connect(self) -> None:
+        self._transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=self._socket)
+        self._transport.write(pack({"levels": logs.levels()}))
+
+    async def _ask(self, run: _Run, head: Head, body: bytes = b"") -> tuple[Head, bytes]:
+        """Not answered, it is not free any more either."""
+        if self._gone or self._transport is None:
+            raise self._died()
+        self._run = run
+        self._transport.write(pack(head, body))
+        answer = await run.answer
+        self._run = None
+        return answer
+
+    def _died(self) -> ProcessDied:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1.0)
+        code = self.process.returncode
+        how = f"ended with exit code {code}" if code is None or code >= 0 else f"was ended by {_signal_name(-code)}"
+        return ProcessDied(f"the process of this task {how}")
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport, self._socket = cast(asyncio.Transport, transport), None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone = True
+        if self._run is not None and not self._run.answer.done():
+            self._run.answer.set_exception(self._died())
+
+    def data_received(self, data: bytes) -> None:
+        for head, body in self._unpacker.feed(data):
+            self._heard(head, body)
+
+    def _heard(self, head: Head, body: bytes) -> None:
+        run = self._run
+        match head["say"]:
+            case "log":
+                where = run.surroundings if run is not None and self._is_of(run, head) else contextvars.Context()
+                where.run(logs.handle, head["record"])
+            case "progress" if run is not None and run.context is not None and self._is_of(run, head):
+                run.surroundings.run(run.context.progress_sync, head["share"], head["note"])
+            case "write_result" if run is not None and run.context is not None:
+                self._write_result(run.context, body)
+            case "app" if run is not None and run.task is not None:
+                run.task.app.heard(head["fact"])
+            case "ready" | "end" if run is not None and not run.answer.done():
+                run.answer.set_result((head, body))
+
+    def _is_of(self, run: _Run, head: Head) -> bool:
+        """Not of a thread that a handler before it left behind."""
+        return run.context is not None and head.get("task") == run.context.id
+
+    def _write_result(self, context: Context, data: bytes) -> None:
+        async def write() -> None:
+            answer: Head = {}
+            try:
+                await context.write_result(data)
+            except Exception as exc:  # whatever it is: the handler waits for it
+                answer = {"error": pack_error(exc)}
+            if self._transport is not None and not self._gone:
+                self._transport.write(pack(answer))
+
+        task = asyncio.get_running_loop().create_task(write())
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
 
 
-def _module_of(function: Callable[..., Any]) -> str:
-    if function.__module__ != "__main__":
-        return function.__module__
-    # spawn makes a script importable in the child under this name
-    return "__mp_main__"
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
 
 
-def _serve(pipe: Connection, parent: int) -> None:
-    """The child's life: one task after the other, until the parent closes the pipe or dies."""
-    end_with_parent(parent, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides what it means
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    while True:
-        try:
-            request = pipe.recv_bytes()
-            address, _, message = request.partition(b"\0")
-            pipe.send_bytes(_answer(address.decode(), message))
-        except (EOFError, OSError):
-            return
+def _module_of(task: AnyTask) -> str:
+    return MAIN if task.declared_in == "__main__" else task.declared_in
 
 
-def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The handler runs outside of any event loop, so that it may run one of its own."""
-    if not dependencies(function):
-        return function(*args, **kwargs)
-    stack = AsyncExitStack()
-    with asyncio.Runner() as runner:
-        try:
-            result = function(*args, **kwargs, **runner.run(inject(function, stack)))
-        except BaseException as exc:
-            runner.run(stack.__aexit__(type(exc), exc, exc.__traceback__))
-            raise
-        runner.run(stack.aclose())
-        return result
+def _main() -> Head:
+    """How the child gets the worker's paths, arguments, folder and script, as multiprocessing does it."""
+    data: Head = spawn.get_preparation_data("veredus")
+    data.pop("authkey", None)
+    return data
 
 
-def _answer(address: str, message: bytes) -> bytes:
-    from veredus.model.message import deadline_of
-    from veredus.model.verdict import describe, wraps
-    from veredus.wire.messages import decode_task
-    from veredus.wire.payload import encode_value
-    from veredus.worker.context import Context, enter
+def _interpreter_flags() -> list[str]:
+    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    return flags
 
-    unread = True
+
+def _signal_name(number: int) -> str:
     try:
-        module, _, qualname = address.partition(":")
-        task: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            task = getattr(task, part)
-        job = Job(decode_task(message))
-        enter(Context(job, deadline_of(job.message, time.time())))
-        args, kwargs = task.codec.decode(job)
-        unread = False
-        result = _call(task.function, args, kwargs)
-        return (
-            b"none\0"
-            if result is None
-            else b"result\0" + (result if isinstance(result, bytes) else encode_value(result))
-        )
-    except BaseException as exc:
-        kind = next((name for name, error in _KINDS.items() if wraps(exc, error)), "error")
-        if kind == "payload" and not unread:
-            kind = "error"  # of another task, which this one wanted to send: no reason not to try again
-        text = describe(exc)
-        if kind == "error" and type(exc).__name__ not in text:
-            text = f"{type(exc).__name__}: {text}"
-        return kind.encode() + b"\0" + json.dumps(text).encode()
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

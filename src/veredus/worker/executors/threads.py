@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
+
+from veredus import forks
+from veredus.worker.executors.slots import Slots
 
 _Job = tuple[Callable[[], Any], contextvars.Context, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
@@ -17,6 +22,7 @@ class ThreadPool:
 
     def __init__(self, size: int, on_free: Callable[[], None]) -> None:
         self._size = size
+        self._slots = Slots(size)
         self._on_free = on_free
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads = 0
@@ -27,6 +33,15 @@ class ThreadPool:
     def room(self, in_hand: int) -> int:
         """How many more can run at once, when so many tasks for threads are in hand already."""
         return self._size - in_hand - self._abandoned
+
+    @asynccontextmanager
+    async def slot(self, task: object) -> AsyncIterator[None]:
+        """Wait until a thread is free."""
+        await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     def submit(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run it in a thread, in a copy of this context. The future outlives a cancelled waiter."""
@@ -46,10 +61,13 @@ class ThreadPool:
             if job is None:
                 return
             function, context, loop, future = job
+            pid = os.getpid()
             try:
                 result, error = context.run(function), None
             except BaseException as exc:
                 result, error = None, exc
+            if os.getpid() != pid:
+                forks.end(error)
             try:
                 loop.call_soon_threadsafe(self._deliver, future, result, error)
             except RuntimeError:
@@ -58,16 +76,20 @@ class ThreadPool:
     def _waiter_ended(self, future: asyncio.Future[Any]) -> None:
         if future.cancelled():
             self._abandoned += 1
+            self._slots.occupy()
 
     def _deliver(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         self._running -= 1
         if future.done():
             self._abandoned -= 1
+            self._slots.release()
             self._on_free()
         elif error is None:
             future.set_result(result)
         elif isinstance(error, StopIteration | GeneratorExit):  # a future must not end with these
-            future.set_exception(RuntimeError(f"the handler raised {error!r}"))
+            told = RuntimeError(f"the handler raised {error!r}")
+            told.__cause__ = error
+            future.set_exception(told)
         else:
             future.set_exception(error)
 

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from veredus.errors import StoreError
 from veredus.model.build import new_id
+from veredus.model.failure import one_line
 from veredus.model.grouping import Agenda, Aggregation, GroupKey, backoff, find
 from veredus.store.groups import DAMAGED, EMPTY, LEFT_ALONE, MADE, Checked, Groups, Probe
 from veredus.worker.aggregation import Foundry, Staged
 from veredus.worker.complaints import Complaints
+from veredus.worker.endings import log_with_traceback
 from veredus.worker.role import Role
 
 logger = logging.getLogger("veredus.worker")
@@ -233,15 +235,14 @@ class Aggregator(Role):
         self._failures[key] = self._failures.get(key, 0) + 1
         pause = backoff(self._failures[key])
         if not stopping:
-            logger.error(
-                "group %s of queue %s could not be aggregated, next try in %g s: %s: %s",
-                staged.group,
-                staged.queue,
-                pause,
-                type(exc).__name__,
-                exc,
-                exc_info=None if isinstance(exc, StoreError) else exc,
+            line = (
+                f"group {staged.group} of queue {staged.queue} could not be aggregated, next try in {pause:g} s: "
+                f"{one_line(exc)}"
             )
+            if isinstance(exc, StoreError):
+                logger.error("%s", line)
+            else:
+                log_with_traceback(logger, logging.ERROR, line, exc)
         await self._give_back(staged)
         self._not_before[key] = time.monotonic() + pause
         self._agenda.put(key, self._not_before[key])

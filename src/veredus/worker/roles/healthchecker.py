@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 from veredus.errors import StoreError
 from veredus.store.store import Store
 from veredus.worker.complaints import Complaints
 from veredus.worker.config import HealthCheck
+from veredus.worker.endings import log_hook_failure
 from veredus.worker.role import Role
-
-logger = logging.getLogger("veredus.worker")
 
 
 class Healthchecker(Role):
@@ -33,4 +30,4 @@ class Healthchecker(Role):
             if told is not None:
                 await told
         except BaseException as exc:
-            logger.error("health_check raised %r", exc)
+            log_hook_failure("health_check", exc)

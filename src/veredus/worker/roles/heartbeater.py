@@ -1,13 +1,16 @@
 """Heartbeater: keeps leases and shows that the worker lives, from a thread of its own.
 
 A handler that blocks the event loop does not block this thread, so its task is not taken for dead; until its deadline
-and a little more have passed, for then it hangs, and the lease is left to run out.
+and a little more have passed, for then it hangs, and the lease is left to run out. A handler in a thread, or one that
+ignores being cancelled, cannot be stopped either; but it does not keep the process from its work, so its task stays its
+own until it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -15,16 +18,24 @@ from typing import Any
 
 from veredus.clock import ServerClock
 from veredus.errors import StoreError
+from veredus.model.message import deadline_of
+from veredus.model.settlement import Requeue, Settlement
 from veredus.model.verdict import End
 from veredus.store.leases import Holding
 from veredus.store.redis import Redis
 from veredus.store.store import Store
+from veredus.store.work import Work
 from veredus.wire.presence import ServerRecord, encode_worker
 from veredus.worker.complaints import Complaints
 from veredus.worker.config import WorkerConfig
 from veredus.worker.hands import Attempt, Hands
+from veredus.worker.loop_watch import LoopWatch
+from veredus.worker.shared_beat import SharedBeat, entry_of
 
 logger = logging.getLogger("veredus.worker")
+
+GIVE_BACK = 2.0
+"""Seconds for giving tasks back before the process ends."""
 
 
 class Heartbeater:
@@ -37,8 +48,10 @@ class Heartbeater:
         hands: Hands,
         clock: ServerClock,
         describe: Callable[[], ServerRecord],
-        on_overrun: Callable[[Attempt, bool], None],
+        on_overrun: Callable[[Attempt], None],
+        on_hung: Callable[[str], None],
         complaints: Complaints,
+        shared: SharedBeat | None = None,
     ) -> None:
         self._open_redis = open_redis
         self._config = config
@@ -46,12 +59,18 @@ class Heartbeater:
         self._clock = clock
         self._describe = describe
         self._on_overrun = on_overrun
+        self._on_hung = on_hung
         self._complaints = complaints
+        self._shared = shared
         self._worker_loop = asyncio.get_running_loop()
-        self._loop_seen = time.monotonic()
+        self._watch = LoopWatch(self._worker_loop, config.deadline_grace)
         self.beaten_at = time.monotonic()
         """When a beat last reached the server, on the monotonic clock."""
-        self._overrun: set[tuple[str, str]] = set()
+        self._overrun: set[Attempt] = set()
+        """Those that were told of already."""
+        self._blocked_told = False
+        self.hangs = ""
+        """Set while a handler blocks the loop past its deadline: what is known of it."""
         self._stopping = threading.Event()
         self._wake: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._live, name="veredus-heartbeater", daemon=True)
@@ -82,6 +101,7 @@ class Heartbeater:
             loop.call_soon_threadsafe(woken.set)
 
         self._wake = wake
+        showing = None if self._shared is None else asyncio.create_task(self._show_life(self._shared))
         try:
             while not self._stopping.is_set():
                 began = time.monotonic()
@@ -94,6 +114,10 @@ class Heartbeater:
                 except StoreError as exc:
                     self._complaints.error("heartbeat", "the heartbeat failed", exc)
                     pause = min(self._config.beat, 0.5)
+                pause = min(pause, self.look(time.monotonic()))
+                if self.hangs and self._shared is not None:
+                    await self.give_back_others(store)
+                    self._on_hung(self.hangs)
                 try:
                     async with asyncio.timeout(pause):
                         await woken.wait()
@@ -104,18 +128,47 @@ class Heartbeater:
             except StoreError:
                 pass  # the record expires by itself
         finally:
+            if showing is not None:
+                showing.cancel()
             await store.close()
+
+    async def _show_life(self, shared: SharedBeat) -> None:
+        """The supervisor sees whether this process moves, also while Redis does not answer."""
+        while True:
+            running = [attempt for attempt in self._hands.held() if attempt.running]
+            entries = [(entry_of(one.queue, one.task_id), one.lease.latest) for one in running]
+            shared.publish(time.monotonic(), entries)
+            await asyncio.sleep(self._config.beat / 2)
+
+    async def give_back_others(self, store: Store) -> None:
+        """This process ends because of one handler: the tasks of all others that still had time are given back, as at a
+        stop, and no attempt of theirs is counted. What cannot be given back is recovered."""
+        now, held = time.monotonic(), self._hands.held()
+        blocker = self._watch.blocker(held)
+        others: dict[str, list[Settlement]] = {}
+        for one in held:
+            if one.running and one is not blocker and not one.lease.is_overrun(now):
+                others.setdefault(one.queue, []).append(Requeue(one.task_id, one.owner))
+        try:
+            async with asyncio.timeout(GIVE_BACK):
+                await Work(store.redis, "", lease_ms=self._config.lease_ms).settle_each(list(others.items()))
+        except (StoreError, TimeoutError) as exc:
+            logger.warning("its other tasks are not given back, but recovered: %s", exc)
 
     async def beat(self, store: Store) -> None:
         """Leases first: they are what must not be late."""
-        self._touch_worker_loop()
         now = time.monotonic()
         held = self._hands.held()
         failure = await self._extend(store, held, now)
         record = self._describe()
         working = {
             attempt.task_id: encode_worker(
-                record.host, record.pid, record.server_id, attempt.message, attempt.started_at, attempt.deadline
+                record.host,
+                record.pid,
+                record.server_id,
+                attempt.message,
+                attempt.started_at,
+                attempt.deadline or deadline_of(attempt.message, attempt.started_at),
             )
             for attempt in held
             if attempt.running
@@ -126,25 +179,18 @@ class Heartbeater:
         if failure is not None:
             raise failure
 
-    def _touch_worker_loop(self) -> None:
-        def seen() -> None:
-            self._loop_seen = time.monotonic()
-
-        try:
-            self._worker_loop.call_soon_threadsafe(seen)
-        except RuntimeError:
-            pass  # the worker's loop has ended
-
     async def _extend(self, store: Store, held: list[Attempt], now: float) -> StoreError | None:
         """Returns the failure of a queue that could not be reached, after the others have been taken care of."""
         holdings: dict[str, list[Holding]] = {}
         attempts: dict[tuple[str, str, str], tuple[Attempt, float]] = {}
-        hung = self._loop_is_hung(held, now)
+        silent, hung = self._watch.silence(now) > 0, self._hangs(held, now)
+        blocker = self._watch.blocker(held) if silent else None
+        self._watch.ask(now)
         for attempt in held:
-            seconds = attempt.lease.renewal(now, self._config.lease, running=attempt.running)
-            if attempt.running and attempt.lease.is_overrun(now):
-                self._note_overrun(attempt)
-            if seconds <= 0 or (hung and attempt.where == "loop"):
+            on_loop = attempt.where == "loop"
+            bounded = self._config.retry_while_running or (silent and on_loop and blocker in (attempt, None))
+            seconds = attempt.lease.renewal(now, self._config.lease, bounded=attempt.running and bounded)
+            if seconds <= 0 or (hung and on_loop):
                 continue
             holding = Holding(attempt.task_id, attempt.owner, round(seconds * 1000))
             holdings.setdefault(attempt.queue, []).append(holding)
@@ -168,25 +214,54 @@ class Heartbeater:
                     attempt.lease.renew(until)
         return failure
 
-    def _note_overrun(self, attempt: Attempt) -> None:
-        key = (attempt.task_id, attempt.owner)
-        if key in self._overrun:
-            return
-        self._overrun.add(key)
-        hung = time.monotonic() - self._loop_seen > self._config.deadline_grace
-        logger.error(
-            "task %s (%s) runs on after its deadline%s: its lease is no longer renewed",
-            attempt.task_id,
-            attempt.message.type,
-            " and blocks the event loop" if hung else "",
-        )
-        self._on_overrun(attempt, hung)
+    def look(self, now: float) -> float:
+        """Tell of handlers that overran their time and of a loop that is blocked, each once. Returns in how many
+        seconds to look again; infinity if the next beat is soon enough."""
+        held = self._hands.held()
+        self._overrun.intersection_update(held)
+        overrun = [attempt for attempt in held if attempt.running and attempt.lease.is_overrun(now)]
+        silence = self._watch.silence(now)
+        if not silence:
+            self._blocked_told, self.hangs = False, ""
+            for attempt in overrun:
+                self._note_overrun(attempt)
+            return math.inf
+        if silence < self._watch.patience:  # it may only be busy
+            return self._watch.patience - silence if overrun else math.inf
+        blocker = self._watch.blocker(held)
+        who = "no task" if blocker is None else f"task {blocker.task_id} ({blocker.kind})"
+        what = f"the event loop has been blocked for {silence:.1f} s by {who}, at {self._watch.place()}"
+        if not self._blocked_told:
+            self._blocked_told = True
+            logger.warning("%s", what)
+        if self._hangs(held, now) and not self.hangs:
+            self.hangs = what
+            logger.error("%s: its deadline has passed, the leases of handlers on the loop are no longer renewed", what)
+        return math.inf
 
-    def _loop_is_hung(self, held: list[Attempt], now: float) -> bool:
-        """A handler that blocks the loop past its own deadline holds up all others: let other workers have them."""
-        if now - self._loop_seen <= self._config.deadline_grace + self._config.beat:
+    def _note_overrun(self, attempt: Attempt) -> None:
+        if attempt in self._overrun:
+            return
+        self._overrun.add(attempt)
+        logger.error(
+            "task %s (%s) runs on after its deadline, %s: %s",
+            attempt.task_id,
+            attempt.kind,
+            "in a thread, which cannot be stopped" if attempt.where == "thread" else "though it was cancelled",
+            "its lease is no longer renewed, it may be retried while it runs"
+            if self._config.retry_while_running
+            else "it keeps its slot and its lease until it ends",
+        )
+        self._tell(self._on_overrun, attempt)
+
+    def _hangs(self, held: list[Attempt], now: float) -> bool:
+        """A handler that blocks the loop past its own deadline holds up all others: let other workers have them. One
+        that blocks it within its time is only waited for."""
+        if not self._watch.is_blocked(now):
             return False
-        return any(attempt.running and attempt.where == "loop" and attempt.lease.is_overrun(now) for attempt in held)
+        blocker = self._watch.blocker(held)
+        suspects = [one for one in held if one.running and one.where == "loop"] if blocker is None else [blocker]
+        return any(suspect.lease.is_overrun(now) for suspect in suspects)
 
     def _lose(self, attempt: Attempt) -> None:
         if not attempt.running:

@@ -1,4 +1,4 @@
-"""Processor: takes as many tasks as there are free hands and starts them; asleep while there is nothing to take."""
+"""Processor: takes as many tasks as the worker can start now; asleep while there is nothing to take."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from veredus.errors import ConnectionLost, NotReady, StoreError
 from veredus.events import Bus, ItemDropped
+from veredus.model.pools import Look, Progress, Rooms
 from veredus.model.priority import by_priority, shares
 from veredus.store.redis import Redis
 from veredus.store.wakeups import Watch
-from veredus.store.work import Batch, Work
+from veredus.store.work import Ask, Batch, Work
 from veredus.worker.attempt import Workshop
 from veredus.worker.complaints import Complaints
 from veredus.worker.hands import Hands
@@ -27,6 +28,10 @@ RETRY_AFTER = 1.0
 """Seconds after which a queue that is paused or damaged is looked at again."""
 FIRST_PAUSE = 0.05
 """Seconds after which one whose server is gone is asked for again; longer each time, up to that."""
+LOOK_AGAIN = 0.01
+"""Seconds between two looks for new tasks behind those passed over: a queue that is not empty wakes nobody."""
+LOOKS_BETWEEN = 50
+"""After so many of these looks the front of the queue is looked at too, for tasks that somebody gave back."""
 
 
 class Processor(Role):
@@ -46,7 +51,8 @@ class Processor(Role):
         workshop: Workshop,
         bus: Bus,
         complaints: Complaints,
-        capacity: Callable[[str], int],
+        rooms: Callable[[], Rooms],
+        on_unknown: Callable[[str, Sequence[str]], None] = lambda queue, types: None,
         on_idle: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(0.0, complaints)
@@ -57,11 +63,16 @@ class Processor(Role):
         self._hands = hands
         self._workshop = workshop
         self._bus = bus
-        self._capacity = capacity
+        self._room_now = rooms
+        self._on_unknown = on_unknown
         self._on_idle = on_idle
         self._most = (hands.size + 1) // 2
         self._rng = random.Random()
         self._ready = dict(queues)
+        self._progress = {queue: Progress() for queue in queues}
+        self._looking: dict[str, asyncio.TimerHandle] = {}
+        """Queues in which new tasks are soon looked for, behind those that were passed over."""
+        self._looks = 0
         self._missing: dict[str, float] = {}
         """Queues whose server could not be reached, and the last pause."""
         self._full: dict[str, asyncio.TimerHandle] = {}
@@ -106,59 +117,74 @@ class Processor(Role):
         finally:
             for watcher in self._watchers:
                 watcher.cancel()
+            for alarm in self._looking.values():
+                alarm.cancel()
             for watch in self._watches.values():
                 watch.close()
             await asyncio.gather(*self._watchers, return_exceptions=True)
 
     @property
     def all_empty(self) -> bool:
-        return not self._ready and not self._missing
+        """Whether there is nothing left that this worker could start."""
+        return not self._missing and all(self._progress[queue].is_at_end for queue in self._ready)
+
+    @property
+    def passed_over(self) -> set[str]:
+        """Queues in which only tasks are left that this worker cannot start."""
+        return {queue for queue in self._ready if self._progress[queue].is_at_end}
 
     async def _fetch(self) -> bool:
-        """Ask for what the free hands can take. False when there is nobody to ask or no hand free.
+        """Ask for what this worker can start now. False when there is nothing to ask for.
 
         Never for more than half of all hands at once: while one half runs, the other half's tasks are on their way, so
         that neither Redis nor this process waits for the other.
         """
-        hands = min(self._hands.free, self._most)
-        if hands <= 0 or not self._ready:
+        if not self._ready:
             return False
-        if self._strict or len(self._ready) == 1:
-            return await self._fetch_in_order(hands)
-        # Only among those that have room: hands dealt to a full pool would leave the others' work waiting.
-        able = {queue: weight for queue, weight in self._ready.items() if self._capacity(queue) > 0}
+        rooms = self._rooms_now()
+        # Only among those that have something for a pool with room: the others' share would be lost.
+        able = {queue: weight for queue, weight in self._ready.items() if self._progress[queue].next(rooms) is not None}
         if not able:
             return False
-        wanted = [(queue, min(number, self._capacity(queue))) for queue, number in shares(able, hands, self._rng)]
-        asked = [(queue, number) for queue, number in wanted if number > 0]
-        await self._ask(asked)
-        return bool(asked)
+        number = max(rooms)
+        if self._strict or len(able) == 1:
+            await self._fetch_in_order(by_priority(able), number)
+        else:
+            await self._ask_each(shares(able, number, self._rng))
+        return True
 
-    async def _fetch_in_order(self, hands: int) -> bool:
-        asked = False
-        able = [queue for queue in by_priority(self._ready) if self._capacity(queue) > 0]
-        for place, queue in enumerate(able):
-            if place and len(able) - place > 2:
-                return await self._fetch_by_length(able[place:], hands) or asked
-            asked = True
-            hands -= await self._ask([(queue, min(hands, self._capacity(queue)))])
+    def _rooms_now(self) -> Rooms:
+        return self._room_now().at_most(self._most)
+
+    async def _fetch_in_order(self, queues: Sequence[str], hands: int) -> None:
+        for place, queue in enumerate(queues):
+            if place and len(queues) - place > 2:
+                await self._fetch_by_length(queues[place:], hands)
+                break
+            hands -= await self._ask([(queue, hands)])
             if hands <= 0:
                 break
-        return asked
 
-    async def _fetch_by_length(self, queues: Sequence[str], hands: int) -> bool:
+    async def _fetch_by_length(self, queues: Sequence[str], hands: int) -> None:
         """Many in their order, without a round trip for each: see first how much every one has."""
         wanted: list[tuple[str, int]] = []
         for queue, length in zip(queues, await self._work.lengths(queues), strict=True):
             if length == 0:
-                self._ready.pop(queue, None)
-                self._empty[queue].set()
+                self._emptied(queue)
             elif hands > 0:
-                number = min(hands, self._capacity(queue), hands if length is None else length)
+                number = min(hands, hands if length is None else length)
                 wanted.append((queue, number))
                 hands -= number
-        await self._ask([(queue, number) for queue, number in wanted if number > 0])
-        return bool(wanted)
+        await self._ask_each(wanted)
+
+    async def _ask_each(self, asked: Sequence[tuple[str, int]]) -> None:
+        """In one round trip, unless together they could get more than a pool can start: then one after the other."""
+        together = sum(number for _, number in asked)
+        if any(0 < room < together for room in self._rooms_now()):
+            for one in asked:
+                await self._ask([one])
+        else:
+            await self._ask(asked)
 
     async def _ask(self, asked: Sequence[tuple[str, int]]) -> int:
         """Ask these queues for so many tasks each, and begin what they give; returns how many.
@@ -166,16 +192,24 @@ class Processor(Role):
         No asyncio task stands between here and the socket: it would run only after the handlers of the batch before,
         and Redis would wait for them.
         """
-        rooms = [self._rooms[queue] for queue, _ in asked]
+        rooms = self._rooms_now()
+        looks, asks = [], []
+        for queue, number in asked:
+            look = self._progress[queue].next(rooms.at_most(number))
+            if look is not None:
+                looks.append((look, self._rooms[queue]))
+                asks.append(Ask(queue, number, look.rooms, look.cursor))
+        if not asks:
+            return 0
         # From before the question on: Redis writes the leases later, so they end no earlier there.
         leased_until = time.monotonic() + self._lease
-        answers = await self._work.dequeue_each(asked)
+        answers = await self._work.dequeue_each(asks)
         return sum(
-            self._answered(queue, answer, room, leased_until)
-            for (queue, _), answer, room in zip(asked, answers, rooms, strict=True)
+            self._answered(ask.queue, answer, look, room, leased_until)
+            for ask, answer, (look, room) in zip(asks, answers, looks, strict=True)
         )
 
-    def _answered(self, queue: str, answer: Batch | StoreError, rooms: int, leased_until: float) -> int:
+    def _answered(self, queue: str, answer: Batch | StoreError, look: Look, rooms: int, leased_until: float) -> int:
         if isinstance(answer, ConnectionLost | NotReady):
             # Of a cluster, one server may be gone: those who serve the other queues must not wait for it.
             self.complaints.outage(answer, ("dequeue", queue))
@@ -189,6 +223,7 @@ class Processor(Role):
         self._missing.pop(queue, None)
         self.complaints.recovered(("dequeue", queue))
         self._begin(queue, answer, leased_until)
+        self._note_progress(queue, answer, look)
         if answer.wait is not None and self._rooms[queue] == rooms:  # else there was room meanwhile: ask again
             self._look_again_in(queue, answer.wait)
         return len(answer.rows)
@@ -201,10 +236,30 @@ class Processor(Role):
             self._bus.emit(ItemDropped(queue, task_id, reason))
         self._workshop.start(queue, batch, leased_until)
         if batch.left == 0:
-            self._ready.pop(queue, None)
-            self._empty[queue].set()
+            self._emptied(queue)
         elif batch.left < 0:
             self._look_again_later(queue)
+
+    def _emptied(self, queue: str) -> None:
+        self._progress[queue].start_over()
+        self._ready.pop(queue, None)
+        self._empty[queue].set()
+
+    def _note_progress(self, queue: str, batch: Batch, look: Look) -> None:
+        if batch.unknown:
+            self._on_unknown(queue, batch.unknown)
+        if batch.left > 0:
+            progress = self._progress[queue]
+            progress.answered(look, batch.cursors, len(batch.rows), batch.behind)
+            if progress.is_at_end and queue not in self._looking:
+                loop = asyncio.get_running_loop()
+                self._looking[queue] = loop.call_later(LOOK_AGAIN, self._look_for_arrivals, queue)
+
+    def _look_for_arrivals(self, queue: str) -> None:
+        del self._looking[queue]
+        self._looks += 1
+        self._progress[queue].arrivals(at_front=self._looks % LOOKS_BETWEEN == 0)
+        self._wake.set()
 
     def _look_again_later(self, queue: str, seconds: float = RETRY_AFTER) -> None:
         """Paused, damaged or not to be reached: waiting for work would end at once, so wait for time instead."""

@@ -19,7 +19,9 @@ from veredus.model.verdict import (
     LEASE_EXPIRED,
     Action,
     failed_message,
+    is_poison,
     judge_lost_lease,
+    killed_text,
 )
 from veredus.store.leases import Claimed
 from veredus.store.store import Store
@@ -171,7 +173,8 @@ class Recoverer(Role):
         except UndecodableMessage as exc:
             return quarantine(queue, owner, claim.task_id, claim.message, str(exc), now)
         message.id, message.queue = claim.task_id, queue
-        verdict = judge_lost_lease(message, claim.cancel)
+        most = self._config.max_crashes
+        verdict = judge_lost_lease(message, claim.cancel, crashes=claim.losses, max_crashes=most)
         if SESSION in message.headers and answers(verdict):
             self._lost.append((message.headers, claim.cancel in CANCELLATIONS))
         if claim.cancel in CANCELLATIONS:
@@ -180,19 +183,20 @@ class Recoverer(Role):
             if verdict.action is Action.DONE:
                 return Done(claim.task_id, owner, message.unique_key)
             data = encode_task(failed_message(message, CANCELED, now, counts=False))
-            return Archive(claim.task_id, owner, message.unique_key, data)
+            return Archive(claim.task_id, owner, message.unique_key, data, is_failure=False)
         delay, task = 0, self._mux.find(message.type)
         if verdict.action is Action.RETRY and claim.losses > 1:
             # Due at once only the first time: a task that kills its worker would take its neighbours with it each time.
             delay_of = (task.retry_delay if task is not None else None) or self._config.retry_delay
             delay = retry_delay_ms(delay_of, message, LeaseLost(LEASE_EXPIRED), Job(message))
-        failed_message(message, LEASE_EXPIRED, now, counts=verdict.action is Action.RETRY)
+        killed = killed_text(claim.losses) if is_poison(claim.losses, most) else ""
+        failed_message(message, killed or LEASE_EXPIRED, now, counts=verdict.action is Action.RETRY)
         logger.warning(
             "task %s (%s) of queue %s lost its worker: %s",
             claim.task_id,
             message.type,
             queue,
-            "archived, its retries are used up"
+            f"archived, {killed or 'its retries are used up'}"
             if verdict.action is Action.ARCHIVE
             else f"retried in {delay / 1000:g} s",
         )

@@ -106,6 +106,7 @@ export class Task {
           card(
             h('h2', { class: 'text-archived' }, 'Last error'),
             block(task.last_err, 'Last error'),
+            task.traceback && block(task.traceback, 'Traceback'),
             facts([
               ['Failed', when(task.last_failed_at)],
               ['At', clock(task.last_failed_at)],

@@ -1,0 +1,170 @@
+"""What is kept of an error: its class and text, and where it was raised; bounded, whatever a handler raised."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import os
+import traceback
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from veredus.errors import RevokeTask, SkipRetry
+
+MOST = 8 * 1024
+"""Bytes of an error text, and of a traceback."""
+MOST_IN_LOG = 1024
+"""Bytes of an error text in a line of the log."""
+
+_LINK_BYTES = 1024
+_CHAIN = 5
+_OUTER_FRAMES, _INNER_FRAMES = 4, 20
+_MOST_FRAMES = 100
+_SOURCE_CHARACTERS = 160
+_OUR_FRAMES = tuple(
+    f"{Path(__file__).parent.parent / room}{os.sep}" for room in ("worker", "wire", "telemetry", "gateway")
+)
+_HEAD = "Traceback (most recent call last):"
+_CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
+_CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
+_TEXTLESS: dict[type, str] = {SkipRetry: "skip retry for the task", RevokeTask: "revoke task"}
+"""As in Asynq."""
+
+
+REMOTE = "__veredus_remote__"
+"""An attribute of an error that was raised in another process: its description and its traceback there."""
+
+
+def describe(error: BaseException, most: int = MOST) -> str:
+    """The class and the text of an error, in at most so many bytes of UTF-8; a longer text says that it was cut."""
+    if remote := getattr(error, REMOTE, None):
+        return cut(remote[0], most)
+    name = type(error).__name__
+    try:
+        text = str(error)
+        text = text if len(text) > most else text.strip()
+    except BaseException:
+        text = ""
+    if not text:
+        return _TEXTLESS.get(type(error)) or cut(name, most)
+    if getattr(type(error), "has_asynqs_text", False) is True:
+        return cut(text, most)
+    return cut(f"{name}: {text[:most]}", most, len(name) + 2 + len(text))
+
+
+def one_line(error: BaseException) -> str:
+    """`describe`, for a line of the log."""
+    return cut(" ".join(describe(error).split()), MOST_IN_LOG)
+
+
+def cut(text: str, most: int, length: int | None = None) -> str:
+    """At most so many bytes of UTF-8, whole characters. What UTF-8 cannot hold is replaced. `length`: of the whole
+    text, if this is only its beginning."""
+    length = length or len(text)
+    data = text[: most + 1].encode("utf-8", "replace")
+    if length == len(text) and len(data) <= most:
+        return data.decode()
+    mark = f"... (cut, {length:,} characters)"
+    return data[: most - len(mark)].decode("utf-8", "ignore") + mark
+
+
+def traceback_of(error: BaseException | None) -> str:
+    """Where an error was raised, as Python prints it, without the values of variables: at most 8 KiB, the innermost
+    frames and the last of several errors for certain. Empty if all frames are of Veredus."""
+    try:
+        text = "\n".join(_chain(error)) if error is not None else ""
+    except Exception:  # a loader of source code, or a class of the user's, that fails
+        return ""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= MOST:
+        return data.decode()
+    mark = "... (cut)\n"
+    tail = data[len(mark) - MOST :].decode("utf-8", "ignore")
+    return mark + tail.partition("\n")[2]
+
+
+def is_short(error: BaseException) -> bool:
+    """Whether Python's own traceback of it is bounded, can be written as UTF-8, and says where it was raised."""
+    left, seen, waiting = 3 * MOST, set(), [error]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        try:
+            text = "".join((str(one), *getattr(one, "__notes__", ())))
+            left -= len(text) if len(text) > left else len(text.encode())
+        except BaseException:
+            return False
+        frames = sum(1 for _ in itertools.islice(traceback.walk_tb(one.__traceback__), _MOST_FRAMES + 1))
+        if left < 0 or len(seen) > _CHAIN or frames > _MOST_FRAMES:
+            return False
+        waiting += [other for other in (one.__cause__, one.__context__) if other is not None]
+        waiting += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+    return True
+
+
+def write_traceback(failed_at: int, retried: int, text: str) -> bytes:
+    """A traceback as it is stored beside the task's message: with the failure that it belongs to."""
+    return f"{failed_at} {retried}\n{text}".encode() if text else b""
+
+
+def read_traceback(failed_at: int, retried: int, stored: bytes) -> str:
+    """Empty if it is of an earlier failure: Go keeps the field when its own attempts fail."""
+    stamp, _, text = stored.partition(b"\n")
+    return text.decode("utf-8", "replace") if stamp == f"{failed_at} {retried}".encode() else ""
+
+
+def _chain(error: BaseException) -> list[str]:
+    """The error and what it was raised from or while, the first one first."""
+    blocks: list[list[str]] = []
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen and len(seen) < _CHAIN:
+        seen.add(id(one))
+        if remote := getattr(one, REMOTE, None):  # the process of its handler has written the rest
+            return [line for block in ([remote[1]], *reversed(blocks)) for line in block] if remote[1] else []
+        blocks.append(_block(one))
+        blocks.append([_CAUSE if one.__cause__ is not None else _CONTEXT])
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    blocks.pop()
+    if all(block[0] != _HEAD for block in blocks):
+        return []
+    return [line for block in reversed(blocks) for line in block]
+
+
+def _block(error: BaseException, *, parts: bool = True) -> list[str]:
+    """The frames and the text of one error; of a group also those of its parts."""
+    lines = [*_frames(error.__traceback__), describe(error, _LINK_BYTES)]
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list):
+        lines += [cut(note, _LINK_BYTES) for note in notes[:_CHAIN] if isinstance(note, str)]
+    if parts and isinstance(error, BaseExceptionGroup):
+        for number, part in enumerate(error.exceptions[:_CHAIN], 1):
+            lines += [f"  ({number}) {line}" for line in _block(part, parts=False)]
+    return lines
+
+
+def _frames(trace: TracebackType | None) -> list[str]:
+    found = _without_ours(trace)
+    left_out = max(0, len(found) - _OUTER_FRAMES - _INNER_FRAMES)
+    if left_out:
+        del found[_OUTER_FRAMES : _OUTER_FRAMES + left_out]
+    lines = [_HEAD] if found else []
+    for position, (frame, number) in enumerate(found):
+        if left_out and position == _OUTER_FRAMES:
+            lines.append(f"  ... {left_out:,} frames left out ...")
+        file = frame.f_code.co_filename
+        lines.append(f'  File "{file}", line {number}, in {frame.f_code.co_qualname}')
+        if source := linecache.getline(file, number, frame.f_globals).strip():
+            lines.append(f"    {source[:_SOURCE_CHARACTERS]}")
+    return lines
+
+
+def _without_ours(trace: TracebackType | None) -> list[tuple[FrameType, int]]:
+    """The frames, without those that lead to the handler."""
+    found: list[tuple[FrameType, int]] = []
+    for frame, number in traceback.walk_tb(trace):
+        if found or not frame.f_code.co_filename.startswith(_OUR_FRAMES):
+            found.append((frame, number))
+    return found

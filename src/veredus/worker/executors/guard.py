@@ -1,0 +1,128 @@
+"""The process between a worker and a handler's process: however either of them ends, nothing of the handler is left.
+
+The worker dies (also with kill -9), wants the handler to end, or the handler's process dies by itself: the guard kills
+what is left of the handler's process, everything that it started, and all that those started. Then it ends as the
+handler's process did, with the same exit code or signal. Only a real daemon (forked twice, in a session that was made
+for it) survives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from veredus.worker.parentage import adopt_orphans, end_with_parent
+
+
+def guard(parent: int, connection: socket.socket) -> None:
+    """Go on in a child; this process stays as its guard and never returns. Call it before any thread is started."""
+    woken, wakes = os.pipe()
+    for end in (woken, wakes):
+        os.set_blocking(end, False)
+    told = (signal.SIGTERM, signal.SIGCHLD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, told)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the worker decides what it means
+    adopt_orphans()
+    own = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(woken)
+        os.close(wakes)
+        end_with_parent(own, signal.SIGKILL)
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
+        return
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    for number in told:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, told)
+    end_with_parent(parent, signal.SIGTERM)
+    _end_like(_watch(pid, woken, connection))
+
+
+def _watch(pid: int, woken: int, connection: socket.socket) -> int:
+    """The wait status of the handler's process."""
+    poll = select.poll()
+    poll.register(woken, select.POLLIN)
+    poll.register(connection, select.POLLHUP)  # the worker has closed its end, or is gone
+    while True:
+        events = dict(poll.poll())
+        numbers = os.read(woken, 4096) if woken in events else b""
+        status = _reap(pid)
+        if status is None and signal.SIGTERM not in numbers and connection.fileno() not in events:
+            continue
+        kill_all(pid)
+        return os.waitpid(pid, 0)[1] if status is None else status
+
+
+def _reap(handler: int) -> int | None:
+    """Of all that have ended, orphans too; the status of the handler's process if it is among them."""
+    found = None
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == handler:
+                found = ended[1]
+    return found
+
+
+def kill_all(handler: int) -> None:
+    """The handler's process and all that it started. They are stopped first, so that none is born meanwhile."""
+    _signal_group(handler, signal.SIGSTOP)
+    stopped: set[int] = set()
+    while new := _started_by(handler) - stopped:
+        _signal(new, signal.SIGSTOP)
+        stopped |= new
+    _signal_group(handler, signal.SIGKILL)
+    _signal(stopped, signal.SIGKILL)
+
+
+def _started_by(handler: int) -> set[int]:
+    """By /proc; where there is none, only the handler's group can be killed.
+
+    Those whose parent has died are children of this process now. They count if they are in the handler's session, or
+    are the first of a session of their own; a daemon is not the first of its session.
+    """
+    children: dict[int, list[int]] = {}
+    sessions: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            _, parent, _, session = entry.read_bytes().rpartition(b") ")[2].split()[:4]
+            pid = int(entry.parent.name)
+            children.setdefault(int(parent), []).append(pid)
+            sessions[pid] = int(session)
+    look = [pid for pid in children.get(os.getpid(), ()) if sessions[pid] in (handler, pid)]
+    found = set(look)
+    while look:
+        for pid in children.get(look.pop(), ()):
+            if pid not in found:
+                found.add(pid)
+                look.append(pid)
+    return found
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _end_like(status: int) -> NoReturn:
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core dump of a crash is enough
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 1)

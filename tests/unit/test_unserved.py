@@ -1,0 +1,27 @@
+"""Types that no worker serves: what is remembered of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from veredus.worker.complaints import Complaints
+from veredus.worker.roles import unserved
+
+
+class _Nobody:
+    """Workers that know no type at all."""
+
+    async def unserved(self, queue: str, types: list[str]) -> list[str]:
+        return types
+
+
+def test_a_type_per_task_does_not_fill_the_memory() -> None:
+    async def main() -> None:
+        role = unserved.Unserved(_Nobody(), 1.0, Complaints())  # type: ignore[arg-type]
+        for round_ in range(3):
+            role.met("q", [f"{round_}:{number}" for number in range(unserved.MOST)])
+            await role.step()
+            await role.step()
+        assert len(role._met) + len(role._told) <= unserved.MOST
+
+    asyncio.run(main())
