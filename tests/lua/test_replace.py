@@ -11,6 +11,7 @@ from tests.support.queue import NOW, Queue, differences
 from veredus.errors import CommandRefused
 from veredus.store.intake import REPLACE, Entry, Intake
 from veredus.store.scripts import with_insert
+from veredus.wire import keys
 
 LOCK, OTHER = "asynq:{q}:unique:t:1", "asynq:{q}:unique:t:2"
 
@@ -123,3 +124,24 @@ async def test_one_that_its_container_belies_has_not_ended(q: Queue) -> None:
     before = await q.everything()
     assert await replace(q) == 0
     assert await q.everything() == before
+
+
+@pytest.mark.parametrize("outcome", ["stored", "refused", "failed"])
+async def test_a_task_whose_id_looks_like_a_part_of_another_stays(q: Queue, outcome: str) -> None:
+    """No key of a task is made from its id and something behind it: `a:replaced` is a task like any other."""
+    await ended(q, "archived")
+    await q.enqueue("a:replaced", "a:1", "a}", "a}:pending")
+    before = {name: key for name, key in (await q.everything()).items() if name.startswith(q.task("a") + ":")}
+    assert len(before) == 2
+    if outcome == "refused":
+        await q.enqueue(("b", b"", OTHER, 60))
+        assert await replace(q, OTHER) == -1
+    elif outcome == "failed":
+        await q.client.set(q.key("scheduled"), "x")
+        with pytest.raises(CommandRefused, match="WRONGTYPE"):
+            await replace(q, due="+5000")
+    else:
+        assert await replace(q) == 1
+    after = await q.everything()
+    assert {name: after.get(name) for name in before} == before
+    assert keys.replaced("q") not in after

@@ -179,6 +179,11 @@ def closed(queue: str) -> str:
     return f"{PREFIX}:{{{queue}}}:closed"
 
 
+def replaced(queue: str) -> str:
+    """HASH of a task while another one takes its place: never there when the script has ended."""
+    return f"{PREFIX}:{{{queue}}}:replaced"
+
+
 def batch(queue: str, worker_id: str) -> str:
     """STRING with the number of a worker's last dequeue, so that a repeated request gets the same batch."""
     return f"{PREFIX}:{{{queue}}}:batch:{worker_id}"

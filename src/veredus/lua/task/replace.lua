@@ -20,8 +20,9 @@ if redis.call('EXISTS', key) == 1 and not has_ended then return { 0 } end
 local holder = lock ~= '' and redis.call('GET', lock)
 if holder and holder ~= id then return { -1 } end
 
--- Should the insert fail or refuse, what was there stays as it was.
-local aside = key .. ':replaced'
+-- Should the insert fail or refuse, what was there stays as it was. The key is outside the tasks' own: next to them, with
+-- something behind the id, it could be another task.
+local aside = string.sub(task_prefix, 1, -3) .. 'replaced'
 if set then redis.call('RENAME', key, aside) end
 release(old[2], id)
 local keys, args = {}, {}
