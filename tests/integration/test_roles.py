@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.support import FAST, Look, go_message
+from tests.support.proxy import Proxy, proxy_before
 from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import PATIENCE, forever, pause, until, until_sync
 from veredus import App, Limit, current
@@ -25,7 +26,6 @@ from veredus.model.verdict import End
 from veredus.store.cancels import Cancels
 from veredus.store.intake import Entry
 from veredus.store.leases import Extension, Holding
-from veredus.store.redis import Server
 from veredus.store.store import Store, connect
 from veredus.store.work import Ask, Batch, Work
 from veredus.wire import holding, keys
@@ -70,38 +70,84 @@ def _recoverer(store: Store, config: WorkerConfig) -> Recoverer:
     return Recoverer(store, work, "sweeper", config, Mux({}, {}, []), SYSTEM, Complaints(), Bus())
 
 
+@asynccontextmanager
+async def _lossy(server: RealServer) -> AsyncIterator[tuple[Proxy, Store]]:
+    """The server behind a proxy, and a store that knows only that."""
+    async with proxy_before(server.socket) as proxy:
+        store = Store(connect(proxy.url))
+        yield proxy, store
+        await store.close()
+
+
+def _wind_back(recoverer: Recoverer, seconds: float) -> None:
+    """As if its server had answered it for the first time so many seconds earlier."""
+    for queue in recoverer._steady:
+        recoverer._steady[queue] -= seconds
+
+
 async def test_after_an_outage_no_task_is_claimed_before_its_worker_had_time_for_a_heartbeat(
-    store: Store, redis_client: Any, look: Look
+    server: RealServer, store: Store, redis_client: Any, look: Look
 ) -> None:
-    """The recoverer's connection is new, so that of the living worker may still be broken: its lease has run out, but
-    its heartbeat is on its way."""
+    """The server was away for longer than two sweeps: the lease of a living worker has run out, but its heartbeat is on
+    its way."""
     config = WorkerConfig(lease=12.0)
-    server = store.redis
-    assert isinstance(server, Server)
-    recoverer = _recoverer(store, config)
-
-    def wind_back() -> None:
-        """As if the connection were as old as a lease."""
-        assert server._connection is not None
-        server._connection.connected_at -= config.lease
-
     owner = (await _active(store, "living")).owner
-    await recoverer.step()  # from now on it knows when it swept last
-    wind_back()
-    await recoverer.step()
-    await redis_client.client_kill_filter(_type="normal", skipme=True)
-    await _let_expire(redis_client, "living", owner)
-    await until(lambda: server.age("") == 0.0)
-    for _ in range(2):  # the first one finds no connection and makes one, the second finds it young
+    async with _lossy(server) as (proxy, lossy):
+        recoverer = _recoverer(lossy, config)
+        await recoverer.step()  # from now on it knows when it swept last
+        _wind_back(recoverer, config.lease)
         await recoverer.step()
-        assert await look.state("living") == "active"
-    answer = await store.leases.extend({"default": [Holding("living", owner, 12_000)]})
-    assert answer["default"] == Extension([], []), "its heartbeat has come, and it is still its own"
+        proxy.lose_request = 1
+        await recoverer.step()
+        recoverer._answered["default"] -= 5.0  # the outage has lasted so long
+        recoverer._since["default"] -= 5000
+        await _let_expire(redis_client, "living", owner)
+        for _ in range(2):
+            await recoverer.step()
+            assert await look.state("living") == "active"
+        answer = await store.leases.extend({"default": [Holding("living", owner, 12_000)]})
+        assert answer["default"] == Extension([], []), "its heartbeat has come, and it is still its own"
 
-    await _let_expire(redis_client, "living", owner)
-    wind_back()
-    await recoverer.step()
-    assert await look.state("living") == "retry", "nobody prolonged it, and the connection is old enough"
+        await _let_expire(redis_client, "living", owner)
+        _wind_back(recoverer, config.lease)
+        await recoverer.step()
+        assert await look.state("living") == "retry", "nobody prolonged it within a lease after the outage"
+
+
+async def test_connections_that_live_shorter_than_a_lease_do_not_stop_the_recovery(
+    server: RealServer, store: Store, redis_client: Any, look: Look
+) -> None:
+    """A server with `timeout 1`, or a proxy that cuts what is idle: the server is there whenever it is asked."""
+    config = WorkerConfig(lease=12.0)
+    owner = (await _active(store, "dead")).owner
+    async with _lossy(server) as (proxy, lossy):
+        recoverer = _recoverer(lossy, config)
+        await recoverer.step()
+        _wind_back(recoverer, config.lease)
+        await _let_expire(redis_client, "dead", owner)
+        proxy.lose_request = 1
+        await recoverer.step()
+        assert await look.state("dead") == "active", "this sweep did not arrive"
+        await recoverer.step()
+        assert await look.state("dead") == "retry"
+
+
+async def test_a_sweep_without_an_answer_is_soon_repeated(server: RealServer, store: Store) -> None:
+    """Else two of them, a sweep's interval apart, would be an outage after which nobody is recovered for a lease."""
+    config = WorkerConfig(lease=600.0, sweep=100.0)
+    await _active(store, "a")
+    async with _lossy(server) as (proxy, lossy):
+        recoverer = _recoverer(lossy, config)
+        await recoverer.step()
+        assert recoverer._next_expiry > 30.0
+        proxy.lose_request = 1
+        await recoverer.step()
+        assert recoverer._next_expiry == 25.0
+        recoverer._queues_read_at = -math.inf
+        proxy.marker, proxy.lose_request = b"SMEMBERS", 1
+        with pytest.raises(ConnectionLost):
+            await recoverer.step()
+        assert recoverer._next_expiry == 25.0
 
 
 async def test_what_a_dead_worker_held_is_counted_over_all_queues(store: Store) -> None:
@@ -557,13 +603,10 @@ async def test_a_handler_that_blocks_the_loop_within_its_time_takes_no_lease_awa
 
 async def test_a_lease_is_recovered_when_it_ends_not_at_the_next_round(store: Store, look: Look) -> None:
     config = WorkerConfig(lease=600.0, sweep=100.0)
-    server = store.redis
-    assert isinstance(server, Server)
     await _active(store, "a", lease_ms=1000)
     recoverer = _recoverer(store, config)
     await recoverer.step()  # notes the time
-    assert server._connection is not None
-    server._connection.connected_at -= config.lease
+    _wind_back(recoverer, config.lease)
     running = asyncio.create_task(recoverer.run())
     await look.ends("a", "retry")
     recoverer.stop()

@@ -39,17 +39,6 @@ async def test_keys_are_shared_out_by_node(nodes: Nodes, cluster: Cluster) -> No
         assert await cluster.place(key) == f"127.0.0.1:{nodes.servers[number % 3].port}"
 
 
-async def test_the_age_is_that_of_the_connection_to_the_node_of_a_key(nodes: Nodes, cluster: Cluster) -> None:
-    first, second = _keys(nodes)[:2]
-    assert cluster.age(first) == 0.0
-    await cluster.command("GET", first, key=first)
-    node = cluster._nodes[await cluster._map.find(slot_of(first))]
-    assert node._connection is not None
-    node._connection.connected_at -= 100.0
-    assert 100.0 <= cluster.age(first) < 130.0
-    assert cluster.age(second) < 30.0
-
-
 async def test_a_doubted_node_is_trusted_again_when_it_answers(nodes: Nodes, cluster: Cluster) -> None:
     key = _keys(nodes)[0]
     endpoint = await cluster._map.find(slot_of(key))

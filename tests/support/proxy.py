@@ -22,6 +22,8 @@ class Proxy:
         """Break the connection instead of passing on the next so many requests that contain `marker`."""
         self.lose_reply = 0
         """Pass the next so many such requests on, and break the connection instead of giving their reply back."""
+        self.pass_on = 0
+        """So many bytes of a reply that is lost arrive."""
         self.marker = b"EVAL"
         self.instead: dict[bytes, bytes] = {}
         """What stands in replies, and what to say instead; as long as that."""
@@ -69,7 +71,12 @@ class Proxy:
     async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await server.read(1 << 20):
             if writer in self._doomed:
-                writer.transport.abort()
+                if self.pass_on:
+                    writer.write(data[: self.pass_on])
+                    await writer.drain()
+                    writer.close()
+                else:
+                    writer.transport.abort()
                 return
             for said, instead in self.instead.items():
                 assert len(said) == len(instead)

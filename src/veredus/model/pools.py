@@ -19,6 +19,10 @@ class Rooms(NamedTuple):
     def at_most(self, number: int) -> Rooms:
         return Rooms(min(self.loop, number), min(self.thread, number), min(self.process, number))
 
+    def less(self, number: int) -> Rooms:
+        """What is left when so many are kept free, of whatever pool."""
+        return Rooms(*[max(0, room - number) for room in self])
+
     def only(self, places: Container[int]) -> Rooms:
         """The room of some pools, by position; none in the others."""
         return Rooms(*[room if place in places else 0 for place, room in enumerate(self)])

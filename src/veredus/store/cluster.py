@@ -80,10 +80,6 @@ class Cluster:
         host, port = await self._map.find(slot_of(key))
         return f"{host}:{port}"
 
-    def age(self, key: str) -> float:
-        endpoint = self._map.owner(slot_of(key))
-        return self._nodes[endpoint].age(key) if endpoint in self._nodes else 0.0
-
     def where(self) -> str:
         return self.address.describe()
 

@@ -36,7 +36,6 @@ class Connection(asyncio.Protocol):
     def __init__(self, where: str, timeout: float) -> None:
         self.where = where
         self.alive = False
-        self.connected_at = 0.0
         self.on_message: OnMessage | None = None
         self.on_close: Callable[[], None] | None = None
         self._timeout = timeout
@@ -125,7 +124,6 @@ class Connection(asyncio.Protocol):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         forks.hold(self)
         self.alive = True
-        self.connected_at = time.monotonic()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(ConnectionLost(f"{self.where} closed the connection" + (f": {exc}" if exc else "")))

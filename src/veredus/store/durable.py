@@ -66,9 +66,6 @@ class Durable:
     async def open(self, key: str) -> Connection:
         return await self._redis.open(key)
 
-    def age(self, key: str) -> float:
-        return self._redis.age(key)
-
     def where(self) -> str:
         return self._redis.where()
 

@@ -152,10 +152,6 @@ class Leases:
         replies = await self._redis.run_each(calls)
         return {queue: _sweep(reply) for queue, reply in zip(queues, replies, strict=True)}
 
-    def age(self, queue: str) -> float:
-        """Seconds for which the connection that sweeps this queue has lived."""
-        return self._redis.age(keys.lease(queue))
-
 
 def _sweep(reply: Any) -> Sweep | StoreError:
     if isinstance(reply, StoreError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -53,10 +52,6 @@ class Redis(Protocol):
 
     async def open(self, key: str) -> Connection:
         """A connection of one's own, for commands that block and for subscriptions."""
-        ...
-
-    def age(self, key: str) -> float:
-        """Seconds since the connection for this key was made; 0 without one."""
         ...
 
     def where(self) -> str:
@@ -137,12 +132,6 @@ class Server:
     async def open(self, key: str) -> Connection:
         endpoint = await self._resolve()
         return await self._open(endpoint)
-
-    def age(self, key: str) -> float:
-        connection = self._connection
-        if connection is None or not connection.alive:
-            return 0.0
-        return time.monotonic() - connection.connected_at
 
     def where(self) -> str:
         address = self.address.describe()

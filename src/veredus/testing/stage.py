@@ -131,9 +131,6 @@ class TimedRedis:
     async def open(self, key: str) -> Connection:
         return await self._inner.open(key)
 
-    def age(self, key: str) -> float:
-        return self._inner.age(key)
-
     def where(self) -> str:
         return self._inner.where()
 

@@ -7,6 +7,8 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from veredus.errors import ConnectionLost, NotReady, StoreError
 from veredus.events import Bus, ItemDropped
@@ -32,6 +34,23 @@ LOOK_AGAIN = 0.01
 """Seconds between two looks for new tasks behind those passed over: a queue that is not empty wakes nobody."""
 LOOKS_BETWEEN = 50
 """After so many of these looks the front of the queue is looked at too, for tasks that somebody gave back."""
+
+
+class Question(NamedTuple):
+    """What was asked of one queue, and what the worker knew then."""
+
+    ask: Ask
+    look: Look
+    rooms: int
+    """How often somebody had said that the queue has room again."""
+
+
+class Unseen(NamedTuple):
+    """A question without an answer: the server may have handed out tasks that this worker has not seen."""
+
+    question: Question
+    until: float
+    """No lease of such a task ends later, unless it is asked for again."""
 
 
 class Processor(Role):
@@ -73,6 +92,8 @@ class Processor(Role):
         self._looking: dict[str, asyncio.TimerHandle] = {}
         """Queues in which new tasks are soon looked for, behind those that were passed over."""
         self._looks = 0
+        self._unseen: dict[str, Unseen] = {}
+        """Questions whose answer was lost. They are asked again before any other, whether or not there is room."""
         self._missing: dict[str, float] = {}
         """Queues whose server could not be reached, and the last pause."""
         self._full: dict[str, asyncio.TimerHandle] = {}
@@ -114,6 +135,9 @@ class Processor(Role):
                     if self._on_idle is not None:
                         self._on_idle()
                     await self._wake.wait()
+            if self._unseen:
+                # What was handed out unseen would count as lost with its worker, though it never ran.
+                await self._ask_again(list(self._unseen))
         finally:
             for watcher in self._watchers:
                 watcher.cancel()
@@ -141,6 +165,11 @@ class Processor(Role):
         """
         if not self._ready:
             return False
+        if self._unseen:
+            lost = [queue for queue in self._unseen if queue in self._ready]
+            if lost:
+                await self._ask_again(lost)
+                return True
         rooms = self._rooms_now()
         # Only among those that have something for a pool with room: the others' share would be lost.
         able = {queue: weight for queue, weight in self._ready.items() if self._progress[queue].next(rooms) is not None}
@@ -154,7 +183,24 @@ class Processor(Role):
         return True
 
     def _rooms_now(self) -> Rooms:
-        return self._room_now().at_most(self._most)
+        rooms = self._room_now()
+        if self._unseen:
+            now = time.monotonic()
+            rooms = rooms.less(sum(lost.question.ask.wanted for lost in self._unseen.values() if now < lost.until))
+        return rooms.at_most(self._most)
+
+    async def _ask_again(self, queues: Sequence[str]) -> None:
+        """Repeat the questions to these queues. Tasks handed out the first time come whether or not there is room; if
+        the question never arrived, room was kept free for it, but not for ever."""
+        questions = []
+        for queue in queues:
+            question, until = self._unseen[queue]
+            if self.stopping.is_set() or time.monotonic() >= until:
+                number = 0 if self.stopping.is_set() else max(self._rooms_now())
+                ask = replace(question.ask, wanted=min(question.ask.wanted, number))
+                question = question._replace(ask=ask)
+            questions.append(question)
+        await self._put(questions)
 
     async def _fetch_in_order(self, queues: Sequence[str], hands: int) -> None:
         for place, queue in enumerate(queues):
@@ -193,26 +239,31 @@ class Processor(Role):
         and Redis would wait for them.
         """
         rooms = self._rooms_now()
-        looks, asks = [], []
+        questions = []
         for queue, number in asked:
             look = self._progress[queue].next(rooms.at_most(number))
             if look is not None:
-                looks.append((look, self._rooms[queue]))
-                asks.append(Ask(queue, number, look.rooms, look.cursor))
-        if not asks:
+                ask = Ask(queue, min(number, max(look.rooms)), look.rooms, look.cursor)
+                questions.append(Question(ask, look, self._rooms[queue]))
+        return await self._put(questions)
+
+    async def _put(self, questions: Sequence[Question]) -> int:
+        if not questions:
             return 0
         # From before the question on: Redis writes the leases later, so they end no earlier there.
         leased_until = time.monotonic() + self._lease
-        answers = await self._work.dequeue_each(asks)
+        answers = await self._work.dequeue_each([question.ask for question in questions])
         return sum(
-            self._answered(ask.queue, answer, look, room, leased_until)
-            for ask, answer, (look, room) in zip(asks, answers, looks, strict=True)
+            self._answered(question, answer, leased_until) for question, answer in zip(questions, answers, strict=True)
         )
 
-    def _answered(self, queue: str, answer: Batch | StoreError, look: Look, rooms: int, leased_until: float) -> int:
+    def _answered(self, question: Question, answer: Batch | StoreError, leased_until: float) -> int:
+        queue = question.ask.queue
         if isinstance(answer, ConnectionLost | NotReady):
             # Of a cluster, one server may be gone: those who serve the other queues must not wait for it.
             self.complaints.outage(answer, ("dequeue", queue))
+            if isinstance(answer, ConnectionLost):
+                self._unseen.setdefault(queue, Unseen(question, time.monotonic() + self._lease))
             pause = self._missing[queue] = min(2 * self._missing.get(queue, FIRST_PAUSE / 2), RETRY_AFTER)
             self._look_again_later(queue, pause)
             return 0
@@ -221,10 +272,11 @@ class Processor(Role):
             self._look_again_later(queue)
             return 0
         self._missing.pop(queue, None)
+        self._unseen.pop(queue, None)
         self.complaints.recovered(("dequeue", queue))
         self._begin(queue, answer, leased_until)
-        self._note_progress(queue, answer, look)
-        if answer.wait is not None and self._rooms[queue] == rooms:  # else there was room meanwhile: ask again
+        self._note_progress(queue, answer, question.look)
+        if answer.wait is not None and self._rooms[queue] == question.rooms:  # else there was room meanwhile: ask again
             self._look_again_in(queue, answer.wait)
         return len(answer.rows)
 

@@ -39,8 +39,8 @@ logger = logging.getLogger("veredus.worker")
 
 CLAIM_MS = 5_000
 """How long a claimed task is ours: enough to settle it, short if we die with it."""
-STANDSTILL_MS = 2_000
-"""More than this beyond the interval since the last sweep means that somebody stood still; less for short leases."""
+STANDSTILL = 2.0
+"""Seconds beyond the interval since the last sweep after which somebody stood still; less for short leases."""
 
 
 class Recoverer(Role):
@@ -70,6 +70,12 @@ class Recoverer(Role):
         self._lost: list[tuple[Mapping[str, str], bool]] = []
         self._sweeps = 0
         self._since: dict[str, int] = {}
+        self._answered: dict[str, float] = {}
+        """When each queue's server last answered, on the monotonic clock."""
+        self._steady: dict[str, float] = {}
+        """Since when it has answered without a gap."""
+        self._failing: set[str] = set()
+        """Queues whose last sweep had no answer."""
         self._with_lanes: set[str] = set()
         self._queues: list[str] = []
         self._queues_read_at = -math.inf
@@ -77,9 +83,11 @@ class Recoverer(Role):
 
     async def step(self) -> bool:
         """One sweep over all queues, also those that no live worker serves."""
-        self._next_expiry = self.interval
+        # Soon again if there is no answer: a gap between two sweeps puts off the recovery.
+        self._next_expiry = self.interval / 4
         self._with_lanes.clear()
         queues = await self._all_queues()
+        self._next_expiry = self.interval
         for queue, sweep in (await self._sweep(queues)).items():
             if isinstance(sweep, StoreError):
                 self.complaints.error(("recover", queue), f"cannot recover the tasks of queue {queue}", sweep)
@@ -120,16 +128,18 @@ class Recoverer(Role):
     async def _sweep(self, queues: Sequence[str], dead_worker: str = "") -> dict[str, int | StoreError]:
         self._sweeps += 1
         owner = holding.owner(self._worker_id, f"recoverer:{self._sweeps}")
-        # A young connection means that something broke: the heartbeats of the living may still be on their way.
+        max_gap = self.interval * 1.1 + min(STANDSTILL, self._config.lease / 6)
+        # After an outage the heartbeats of the living may still be on their way: they get the time of a lease.
+        trusted_since = time.monotonic() - self._config.lease
         trusted = {
-            queue: self._since.get(queue, 0) if self._store.leases.age(queue) >= self._config.lease else 0
+            queue: self._since.get(queue, 0) if self._steady.get(queue, math.inf) <= trusted_since else 0
             for queue in queues
         }
         sweeps = await self._store.leases.recover(
             queues,
             owner,
             since=trusted,
-            max_gap_ms=round(self.interval * 1100) + min(STANDSTILL_MS, self._config.lease_ms // 6),
+            max_gap_ms=round(max_gap * 1000),
             claim_ms=CLAIM_MS,
             dead_worker=dead_worker,
         )
@@ -138,7 +148,10 @@ class Recoverer(Role):
         for queue, sweep in sweeps.items():
             if isinstance(sweep, StoreError):
                 results[queue] = sweep
+                self._failing.add(queue)
+                self._next_expiry = min(self._next_expiry, self.interval / 4)
                 continue
+            self._note_answer(queue, max_gap)
             self._since[queue] = sweep.now_ms
             if sweep.has_lanes:
                 self._with_lanes.add(queue)
@@ -151,6 +164,15 @@ class Recoverer(Role):
         await self._tell_clients()
         await self._work.settle_each(decisions)
         return results
+
+    def _note_answer(self, queue: str, max_gap: float) -> None:
+        """A connection that breaks and is made again at once is no outage: what counts is how long nobody answered."""
+        now = time.monotonic()
+        was_away = queue in self._failing and now - self._answered[queue] > max_gap if queue in self._answered else True
+        self._failing.discard(queue)
+        self._answered[queue] = now
+        if was_away:
+            self._steady[queue] = now
 
     async def _tell_clients(self) -> None:
         """Requests that end with their worker are answered before they are settled: a claim that is not, comes back."""
