@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.support import FAST, Look
-from tests.interop.live.peer import go_process
+from tests.interop.live.peer import go_peer
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
 from veredus import App
@@ -29,8 +29,8 @@ async def test_a_worker_that_joins_go_servers_leaves_their_tasks_alone_and_finds
     async def work(sent_at: float) -> None:
         waits.append(time.time() - sent_at)
 
-    async with app, go_process(program, url) as one, go_process(program, url) as two:
-        await one.enqueue("go:work", GO_TASKS, queue="shared", max_retry=0)
+    async with app, go_peer(program, url) as one, go_peer(program, url) as two:
+        await one.enqueue("go:work", count=GO_TASKS, queue="shared", max_retry=0)
         before = [await work.enqueue(time.time()) for _ in range(10)]  # behind all of them
         async with app.worker(**FAST):
             for handle in before:

@@ -1,37 +1,47 @@
-// Peer is the Go side of the live tests: real Asynq, driven by one JSON object per line on standard input. It answers each with
-// one JSON object per line on standard output, and tells of every task that it runs in the same way.
+// Peer is the Go side of the live tests: real Asynq, driven by one JSON object per line on standard input. It answers each order
+// with one JSON object per line on standard output, and reports every attempt that it runs in the same way.
 package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/hibiken/asynq"
 )
 
-// Order is what the test wants done.
+// Order is what the test wants done. Each order reads the fields that it needs.
 type Order struct {
-	Do          string         `json:"do"`
-	Queues      map[string]int `json:"queues"`
-	Types       []string       `json:"types"`
-	Concurrency int            `json:"concurrency"`
-	SleepMs     int            `json:"sleep_ms"`
-	Type        string         `json:"type"`
-	Queue       string         `json:"queue"`
-	Count       int            `json:"count"`
-	Payload     string         `json:"payload"`
-	MaxRetry    int            `json:"max_retry"`
+	Do   string `json:"do"`
+	Seq  int    `json:"seq"`
+	Type string `json:"type"`
+	// Payload travels as base64, because it may be any bytes.
+	Payload []byte  `json:"payload"`
+	Count   int     `json:"count"`
+	Options Options `json:"options"`
+
+	Serve ServeConfig `json:"serve"`
+	Cron  string      `json:"cron"`
+
+	Queue string `json:"queue"`
+	ID    string `json:"id"`
+	Group string `json:"group"`
+	State string `json:"state"`
+	Force bool   `json:"force"`
 }
 
-var (
-	printing sync.Mutex
-	server   *asynq.Server
-)
+// Peer holds one of everything that Asynq has.
+type Peer struct {
+	redis     asynq.RedisConnOpt
+	client    *asynq.Client
+	inspector *asynq.Inspector
+	server    *asynq.Server
+	scheduler *asynq.Scheduler
+}
+
+var printing sync.Mutex
 
 func say(fact map[string]any) {
 	data, err := json.Marshal(fact)
@@ -43,31 +53,34 @@ func say(fact map[string]any) {
 	fmt.Println(string(data))
 }
 
-func serve(redis asynq.RedisConnOpt, order Order) error {
-	mux := asynq.NewServeMux()
-	for _, name := range order.Types {
-		mux.HandleFunc(name, func(ctx context.Context, task *asynq.Task) error {
-			time.Sleep(time.Duration(order.SleepMs) * time.Millisecond)
-			id, _ := asynq.GetTaskID(ctx)
-			retried, _ := asynq.GetRetryCount(ctx)
-			say(map[string]any{"ran": task.Type(), "id": id, "retried": retried, "at": float64(time.Now().UnixMicro()) / 1e6})
-			return nil
-		})
+func (p *Peer) obey(order Order) (any, error) {
+	switch order.Do {
+	case "serve":
+		return nil, p.serve(order.Serve)
+	case "quiet":
+		p.server.Stop()
+		return nil, nil
+	case "stop":
+		p.stop()
+		return nil, nil
+	case "enqueue":
+		return p.enqueue(order)
+	case "schedule":
+		return p.schedule(order)
+	default:
+		return p.inspect(order)
 	}
-	server = asynq.NewServer(redis, asynq.Config{
-		Concurrency: order.Concurrency, Queues: order.Queues, LogLevel: asynq.ErrorLevel, ShutdownTimeout: 5 * time.Second,
-	})
-	return server.Start(mux)
 }
 
-func enqueue(client *asynq.Client, order Order) error {
-	for i := 0; i < order.Count; i++ {
-		task := asynq.NewTask(order.Type, []byte(order.Payload))
-		if _, err := client.Enqueue(task, asynq.Queue(order.Queue), asynq.MaxRetry(order.MaxRetry)); err != nil {
-			return err
-		}
+func (p *Peer) stop() {
+	if p.scheduler != nil {
+		p.scheduler.Shutdown()
+		p.scheduler = nil
 	}
-	return nil
+	if p.server != nil {
+		p.server.Shutdown()
+		p.server = nil
+	}
 }
 
 func main() {
@@ -75,30 +88,21 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	client := asynq.NewClient(redis)
-	defer client.Close()
+	peer := &Peer{redis: redis, client: asynq.NewClient(redis), inspector: asynq.NewInspector(redis)}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(make([]byte, 1<<20), 1<<26)
 	for lines.Scan() {
 		var order Order
+		var answer any
 		err := json.Unmarshal(lines.Bytes(), &order)
 		if err == nil {
-			switch order.Do {
-			case "serve":
-				err = serve(redis, order)
-			case "enqueue":
-				err = enqueue(client, order)
-			default:
-				err = fmt.Errorf("unknown order %q", order.Do)
-			}
+			answer, err = peer.obey(order)
 		}
-		answer := map[string]any{"did": order.Do}
+		fact := map[string]any{"did": order.Do, "seq": order.Seq, "answer": answer}
 		if err != nil {
-			answer["error"] = err.Error()
+			fact["error"] = err.Error()
 		}
-		say(answer)
+		say(fact)
 	}
-	if server != nil {
-		server.Shutdown()
-	}
+	peer.stop()
 }
