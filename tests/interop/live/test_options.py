@@ -77,7 +77,7 @@ def _alike(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
 async def test_either_handler_gets_what_the_other_client_sent(
     program: Path, release: Release, url: str, redis_client: Any
 ) -> None:
-    headers = {"headers": {"trace": "1"}} if release.headers else {}
+    headers: dict[str, Any] = {"headers": {"trace": "1"}} if release.headers else {}
     side = PythonSide(url)
     async with side.app as app, go_peer(program, url) as peer:
         await peer.serve("py:to-go", queue="for-go")

@@ -197,7 +197,8 @@ async def test_a_group_of_both_clients_is_aggregated_by_go(program: Path, url: s
 
 
 async def test_a_group_of_both_clients_is_aggregated_by_us(program: Path, url: str, redis_client: Any) -> None:
-    app, members = App(url), []
+    app = App(url)
+    members: list[bytes] = []
 
     @app.aggregate("g", queue="shared", max_size=2)
     def join(group: str, jobs: list[Job]) -> Any:
