@@ -148,12 +148,9 @@ def ends_cleanly(process: subprocess.Popen[str]) -> None:
 
 
 def left_behind(server: RealServer) -> list[bytes]:
-    """Whatever says that somebody lives, leads or works. A gateway that leaves is marked as dead until a sweep; a
-    schedule remembers its last tick."""
+    """Whatever says that somebody lives, leads or works. A schedule remembers its last tick."""
     with server.client() as client:
-        keys = [key for key in client.keys("*") if key not in (b"asynq:queues", b"gw:nodes") and b":cron:" not in key]
-        alive = [node for node, record in client.hgetall("gw:nodes").items() if record != b"0 {}"]
-        return sorted(keys + alive)
+        return sorted(key for key in client.keys("*") if key != b"asynq:queues" and b":cron:" not in key)
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 from veredus import App
+from veredus.errors import ConnectionLost
+from veredus.gateway import acks
 from veredus.gateway.health import Signs, not_ready, problems
 from veredus.store.store import Store
 
 NewServer = Callable[..., RealServer]
+NEVER = 600.0
 
 
 async def test_redis_away_keeps_the_sockets_refuses_requests_and_goes_on(new_server: NewServer) -> None:
@@ -177,3 +182,52 @@ async def test_a_defect_in_one_connection_ends_that_one_alone(app: App, monkeypa
             assert await broken.close_code() == 1006
             broken = await JsonClient.open(gw, "broken", broken.resumption())
             assert broken.welcome["result"] == "resumed"
+
+
+async def test_a_log_that_was_being_read_when_the_store_went_away_is_read_afterwards(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(app, position_check=NEVER) as gw:
+        client = await JsonClient.open(gw, "ada")
+        read, failed = gw.delivery._outbox.read, 0
+
+        async def fails_once(rows: Any) -> Any:
+            nonlocal failed
+            failed += 1
+            if failed == 1:
+                raise ConnectionLost("away")
+            return await read(rows)
+
+        monkeypatch.setattr(gw.delivery._outbox, "read", fails_once)
+        gw.delivery.look_at_all()
+        await until(lambda: failed > 1 and not gw.delivery.degraded)
+        await app.push("hi", session=client.sid)
+        assert (await client.frame("msg"))["body"] == "hi"
+
+
+async def test_only_many_unwritten_acks_are_written_before_their_time(
+    app: App, gw_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quota must not run full; and one more ack of a long session is not worth a write of its own."""
+    monkeypatch.setattr(acks, "EVERY", NEVER)
+
+    async def floor() -> int:
+        (excerpt,) = await gw_store.outbox.read([(client.sid, 1, 0, 0)])
+        assert excerpt is not None
+        return excerpt.floor
+
+    async with gateway(app) as gw:
+        client = await JsonClient.open(gw, "ada")
+        many = acks.EARLY + 10
+        await asyncio.gather(*(app.push(n, session=client.sid) for n in range(many)))
+        for _ in range(many):
+            await client.frame("msg")
+        await client.ack()
+        await until(lambda: gw.delivery._acks.written == 1)
+        assert await until(floor) == many
+        await app.push("one more", session=client.sid)
+        await client.frame("msg")
+        await client.ack()
+        await until(lambda: gw.delivery._acks._acks, what="the ack at the gateway")
+        await pause(0.05, proves="it waits for its time")
+        assert gw.delivery._acks.written == 1

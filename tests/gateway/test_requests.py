@@ -11,6 +11,7 @@ from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
 from tests.support.waiting import forever, until
 from veredus import App, current
+from veredus.model.request import RETENTION
 from veredus.store.store import Store
 
 
@@ -410,3 +411,17 @@ async def test_a_request_without_reply_is_run_and_not_answered(app: App) -> None
         await until(lambda: done)
         await app.push("end", session=client.sid)
         assert (await client.frame("msg"))["body"] == "end"
+
+
+@pytest.mark.parametrize(("given", "timeout"), [({"timeout": 5.0}, 5), ({"timeout": 90.0}, 20), ({}, 20)])
+async def test_the_task_of_a_request_keeps_its_own_timeout_and_retention(
+    app: App, given: dict[str, Any], timeout: int
+) -> None:
+    """The deadline of the request only shortens the one, and what repeats are known by only lengthens the other."""
+    _echo(app, deadline=20, retention=RETENTION + 1000, **given)
+    async with gateway(app) as gw, app.inspector() as inspector:
+        client = await JsonClient.open(gw, "ada")
+        await client.request(1, "echo", {"text": "hi"})
+        await client.frame("accept")
+        task = await inspector.task("r", f"{client.sid}.1")
+        assert (task.timeout, task.retention) == (timeout, RETENTION + 1000)

@@ -50,8 +50,10 @@ def is_taken(port: int) -> bool:
 async def test_a_second_signal_ends_the_drain_at_once(valkey_server: RealServer, tmp_path: Path) -> None:
     async with served(valkey_server, tmp_path, "--drain", "600") as (process, url):
         client = await JsonClient.open(url, "ada")
+        os.kill(process.pid, signal.SIGSTOP)  # so that both are there when it goes on, however busy the machine is
         process.terminate()
         os.kill(process.pid, signal.SIGINT)  # another one: two of a kind may arrive as one
+        os.kill(process.pid, signal.SIGCONT)
         await client.frame("goaway")
         await pause(SAME_WISH + 0.1, proves="two signals at once are one wish: the clients keep their time")
         assert process.alive()

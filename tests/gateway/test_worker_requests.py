@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.waiting import PATIENCE, until
 from veredus import App, Refused, SkipRetry, current
+from veredus.clock import SystemClock
 from veredus.errors import ConnectionLost
 from veredus.events import TaskEnded
 from veredus.model.delivery import MAX_BODY, Quota
@@ -359,3 +360,13 @@ async def test_made_up_headers_harm_nobody(app: App, gw_store: Store) -> None:
         handle = await app.enqueue("t", queue="r", headers=headers)
         async with app.worker("r"):
             assert await handle.result(timeout=PATIENCE) == "ok"
+
+
+async def test_a_request_of_no_session_is_answered_to_nobody_and_told_once(
+    gw_store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Headers that no gateway wrote: what ends the task must not wait for an answer that cannot be given."""
+    answering = requests.Requests(gw_store.outbox, SystemClock())
+    until_then = time.monotonic() + PATIENCE
+    assert await answering.respond_surely(Origin("nonsense", 1, "", 0), until_then, body=b"1") is True
+    assert caplog.text.count("answers nobody") == 1

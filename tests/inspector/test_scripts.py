@@ -10,12 +10,13 @@ from tests.inspector.support import Bench
 from tests.order.support import Bound, bound
 from tests.support.keyspace import PARKED
 from tests.support.queue import LEASE_END, NOW
+from veredus.store import queues
 from veredus.store.checkups import ASIDE, MEND, QUARANTINE, REGROUP
 from veredus.store.moves import PARK, SURRENDER
 from veredus.store.places import CONTAINERS
-from veredus.store.queues import CLEAR
+from veredus.store.queues import CLEAR, Queues
 from veredus.store.store import Store
-from veredus.store.tasks import LIST
+from veredus.store.tasks import LIST, _place
 from veredus.wire import keys
 
 SECOND = NOW // 1000
@@ -68,6 +69,23 @@ async def test_a_task_that_is_nowhere_gets_all_that_its_place_needs(q: Bench, st
         assert (await q.fields("a"))["pending_since"] == f"{NOW}000000"
     else:
         assert await q.scores("completed") == {"a": SECOND + 86400}, "kept for one more day"
+
+
+@pytest.mark.parametrize(("state", "score"), [("archived", SECOND), ("scheduled", 5), ("retry", 5)])
+async def test_a_task_that_is_nowhere_goes_to_the_set_that_its_state_names(q: Bench, state: str, score: int) -> None:
+    await q.client.hset(q.task("a"), mapping={"msg": q.message("a"), "state": state})
+    if state != "archived":
+        await q.client.zadd(q.key("due"), {"a": 4001})
+    assert await mend(q, "a") == ["orphan"]
+    assert await q.scores(state) == {"a": score}
+    assert (await q.fields("a"))["state"] == state
+    assert await q.pending() == []
+
+
+async def test_a_waiting_task_that_is_nowhere_and_whose_time_is_unknown_runs_now(q: Bench) -> None:
+    await q.client.hset(q.task("a"), mapping={"msg": q.message("a"), "state": "scheduled"})
+    assert await mend(q, "a") == ["orphan"]
+    assert await q.pending() == ["a"]
 
 
 async def test_a_lease_with_a_fraction_stays_its_owners(q: Bench) -> None:
@@ -225,3 +243,38 @@ async def test_a_task_that_has_another_state_by_now_is_not_given_up_for_its_copy
     assert await run(q, SURRENDER, "a", "", q.message("a"), "scheduled") == -5
     assert await q.everything() == before
     assert await run(q, SURRENDER, "a", "", q.message("a"), "pending") == 1
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 4])
+async def test_a_queue_is_cleared_page_by_page_and_its_pause_and_name_come_last(
+    q: Bench, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr(queues, "_PAGE", page)
+    names = [q.key(name) for name in ("paused", "processed", "failed", "unique:x")]
+    for name in names:
+        await q.client.set(name, 1)
+    await q.client.sadd(keys.QUEUES, q.name, "other")
+    assert await Queues(q.redis).clear(q.name, [name.encode() for name in names])
+    assert await q.client.keys("*") == [keys.QUEUES.encode()]
+    assert await q.client.smembers(keys.QUEUES) == {b"other"}
+
+
+@pytest.mark.parametrize(
+    ("state", "score", "extra", "place"),
+    [
+        ("active", None, None, {"is_orphaned": True, "seen_at": -1}),
+        ("active", 3, b"10", {"is_orphaned": True, "seen_at": 3}),
+        ("active", 0, b"10.001", {"is_orphaned": False, "seen_at": 0}),
+        ("pending", None, None, {"next_ms": 10_000, "seen_at": -1}),
+        ("pending", 2, None, {"next_ms": 10_000, "seen_at": 2}),
+        ("scheduled", b"5", b"4500", {"score": 5, "next_ms": 4500}),
+        ("retry", b"5", b"5000", {"score": 5, "next_ms": 5000}),
+        ("retry", b"5", b"5001", {"score": 5, "next_ms": 5000}),
+        ("scheduled", b"5", None, {"score": 5, "next_ms": 5000}),
+        ("scheduled", None, None, {"score": 0}),
+        ("archived", b"7", b"6500", {"score": 7}),
+        ("completed", None, None, {"score": 0}),
+    ],
+)
+def test_what_the_place_of_a_task_says_of_it(state: str, score: Any, extra: Any, place: dict[str, Any]) -> None:
+    assert _place(state, 10_000, score, extra) == place

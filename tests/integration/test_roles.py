@@ -772,6 +772,19 @@ async def test_whoever_listens_again_looks_at_everything_he_may_have_missed(stor
         await until(lambda: delays == [None, "default", None])
 
 
+async def test_a_subscriber_that_is_called_off_ends_its_connection(store: Store, redis_client: Any) -> None:
+    delays: list[str | None] = []
+    listening = asyncio.create_task(_subscriber(store, Complaints(), delays).run())
+    await until(lambda: delays == [None])
+    assert len(await redis_client.client_list(_type="pubsub")) == 1
+    listening.cancel()
+
+    async def nobody_listens() -> bool:
+        return not await redis_client.client_list(_type="pubsub")
+
+    await until(nobody_listens, what="the end of the subscription")
+
+
 async def test_a_silent_connection_is_asked_whether_it_still_lives(
     new_server: Callable[..., RealServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:

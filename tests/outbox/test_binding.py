@@ -237,6 +237,17 @@ async def test_a_response_finds_room_and_what_is_bound_up_to_the_hard_cap(log: L
     assert (await log.texts(sid))[-1] == "response"
 
 
+@pytest.mark.parametrize(("missing", "dropped"), [(0, 0), (1, 1)])
+async def test_what_is_bound_finds_room_to_the_last_byte(log: Log, missing: int, dropped: int) -> None:
+    befores, response = [tail("b" * 50_000), tail("c" * 50_000)], tail("r" * 1000, kind=Kind.RESPONSE, rid=1)
+    quota = sum(len(one) + 24 for one in befores) + len(response) - 64 * 1024
+    sid = (await log.create(quota=Quota(bytes=quota - missing))).sid
+    await log.accept(sid, 1)
+    responded = await log.store.outbox.respond(sid, 1, response, befores)
+    assert responded.dropped == dropped
+    assert [text[0] for text in await log.texts(sid)] == ["b", "c", "r"][dropped:]
+
+
 async def test_one_message_tells_the_whole_run(log: Log) -> None:
     sid = (await log.create()).sid
     await log.accept(sid, 1)

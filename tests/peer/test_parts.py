@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.peer.conftest import QUICK
 from tests.peer.scripted import ScriptedGateway
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus.errors import ConfigError
 from veredus.link.events import Rejected
 from veredus.link.session import ClientLink
@@ -404,6 +405,41 @@ async def test_a_token_function_that_fails_ends_nothing(
         gateway.cut_all()  # the next token is no text, the one after it is
         await until(lambda: peer.stats()["resumes"] == 1)
         assert [hello.token for hello in gateway.hellos] == ["first", "last"]
+
+
+async def test_a_token_that_is_no_text_is_told_as_what_it_is() -> None:
+    with pytest.raises(ConfigError, match=r"token: .*b'secret'.*a text"):
+        await _line(lambda: b"secret")._fetch_token()
+
+
+async def test_a_token_that_is_still_being_fetched_at_the_end_is_called_off(gateway: ScriptedGateway) -> None:
+    fetched, ended = 0, asyncio.Event()
+
+    async def token() -> str:
+        nonlocal fetched
+        fetched += 1
+        try:
+            if fetched > 1:
+                await asyncio.Event().wait()
+            return "t"
+        finally:
+            if fetched > 1:
+                ended.set()
+
+    async with connect(gateway.url, token=token, **QUICK):
+        gateway.session.wire.send(Ping(1, token_expires_ms=60_000))  # type: ignore[union-attr]
+        await until(lambda: fetched == 2)
+    await until(ended.is_set, what="the end of the token function")
+
+
+async def test_told_twice_to_go_away_it_moves_once(gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "random", lambda: 1.0)
+    async with connect(gateway.url, **QUICK) as peer:
+        for within in (150, 20):
+            gateway.session.wire.send(GoAway(within, "drain", ""))  # type: ignore[union-attr]
+        await until(lambda: peer.stats()["resumes"] == 1)
+        await pause(0.2, proves="the second word moves nobody from the new connection")
+        assert peer.stats()["resumes"] == 1
 
 
 async def test_a_hint_that_is_no_address_is_not_followed(

@@ -15,6 +15,7 @@ from veredus.errors import ConnectionLost
 from veredus.store import sentinel
 from veredus.store.address import parse_url
 from veredus.store.sentinel import CHANNEL, Sentinels
+from veredus.store.store import Subscription, connect
 
 MASTER = ("10.0.0.1", 7000)
 OTHER = ("10.0.0.2", 7001)
@@ -27,6 +28,8 @@ class ScriptedSentinel:
         self.master: tuple[str, int] | None = MASTER
         self.error = ""
         self.mute = False
+        self.unanswered: set[str] = set()
+        """Commands that it leaves without an answer."""
         self.commands: list[list[str]] = []
         self.subscribers: list[asyncio.StreamWriter] = []
         self.connections: set[asyncio.StreamWriter] = set()
@@ -62,7 +65,7 @@ class ScriptedSentinel:
                 parser.feed(data)
                 while (command := parser.gets()) is not False:
                     self.commands.append([str(word) for word in command])
-                    if not self.mute:
+                    if not self.mute and self.commands[-1][0] not in self.unanswered:
                         writer.write(self._answer(self.commands[-1], writer))
         except ConnectionError:
             pass
@@ -82,6 +85,8 @@ class ScriptedSentinel:
             return b"*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n"
         if command[0] == "PING":
             return _array("pong", "")
+        if command[0] == "ROLE":
+            return _array("master", "0")
         return b"+OK\r\n"
 
 
@@ -217,3 +222,60 @@ async def test_when_all_are_gone_it_waits_before_it_tries_again(
         True
     ] * 2
     sentinels.close()
+
+
+def _behind(asked: ScriptedSentinel, master: ScriptedSentinel) -> Any:
+    asked.master = ("127.0.0.1", master.port)
+    return connect(f"redis+sentinel://127.0.0.1:{asked.port}/main")
+
+
+async def test_a_close_while_the_master_is_asked_for_its_role_ends_that_connection(two: list[ScriptedSentinel]) -> None:
+    """Who waits for it is told so, and is not cancelled."""
+    asked, master = two
+    master.unanswered = {"ROLE"}
+    redis = _behind(asked, master)
+    calling = asyncio.create_task(redis.command("PING", key=""))
+    await until(lambda: master.count("ROLE") == 1)
+    await redis.close()
+    await until(lambda: not master.connections, what="the end of the connection")
+    with pytest.raises(ConnectionLost, match="closed while it was connecting"):
+        await calling
+
+
+async def test_who_is_cancelled_while_a_connection_is_made_is_cancelled(two: list[ScriptedSentinel]) -> None:
+    asked, master = two
+    master.unanswered = {"ROLE"}
+    redis = _behind(asked, master)
+    calling = asyncio.create_task(redis.command("PING", key=""))
+    await until(lambda: master.count("ROLE") == 1)
+    calling.cancel()
+    await redis.close()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+
+
+async def test_a_connection_that_opens_after_the_close_leaves_nobody_listening(two: list[ScriptedSentinel]) -> None:
+    asked, master = two
+    master.unanswered = {"ROLE"}
+    redis = _behind(asked, master)
+    opening = asyncio.create_task(redis.open(""))
+    await until(lambda: master.count("ROLE") == 1)
+    await redis.close()
+    for writer in master.connections:
+        writer.write(_array("master", "0"))
+    connection = await opening
+    await pause(0.05, proves="no subscription that nobody would end")
+    assert asked.count("SUBSCRIBE") == 0
+    connection.close()
+    await until(lambda: not master.connections and not asked.connections)
+
+
+async def test_a_subscription_that_is_called_off_ends_its_connection(two: list[ScriptedSentinel]) -> None:
+    asked, master = two
+    master.unanswered = {"SUBSCRIBE"}
+    redis = _behind(asked, master)
+    opening = asyncio.create_task(Subscription(redis, ["channel"], lambda channel, data: None).open(lambda: None))
+    await until(lambda: master.count("SUBSCRIBE") == 1)
+    opening.cancel()
+    await until(lambda: not master.connections, what="the end of the connection")
+    await redis.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import signal
 import sys
@@ -113,7 +112,6 @@ def nothing_left_behind(test: str, servers: SharedServers, patience: float = PAT
         _kill(pid)
     servers.close_clients()
     if _sockets() - sockets:
-        _drop_logged_frames()
         gc.collect()  # a client that nobody holds any more closes its socket when it is collected
     left += servers.give_back(test)
     left += sorted(f"{name} of this process" for name in _gone(lambda: _sockets() - sockets, patience))
@@ -151,13 +149,6 @@ def _children() -> set[int]:
         except OSError:
             pass  # this thread has just ended
     return {pid for pid in pids if _counts(pid)}
-
-
-def _drop_logged_frames() -> None:
-    """pytest keeps the log records of a test, and these the frames of what raised, and those whatever they use."""
-    for one in gc.get_objects():
-        if type(one) is logging.LogRecord:  # asking a proxy what it is may raise
-            one.exc_info = None
 
 
 def _sockets() -> set[str]:

@@ -17,7 +17,7 @@ from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataRecei
 from aioquic.tls import load_pem_private_key
 from cryptography import x509
 
-from tests.support.waiting import pause
+from tests.support.waiting import pause, pause_sync
 from tests.transports.support import PROTOBUF, WAIT, House, Notes, greet, house, still_served
 from veredus.errors import ConfigError
 from veredus.link.session import LinkConfig
@@ -196,6 +196,15 @@ async def test_an_idle_connection_ends_by_its_timeout_unless_kept_alive() -> Non
         assert (await quiet.ending())[0] == ABNORMAL
         assert (await one.desks[0].ending())[0] == ABNORMAL
         await still_served(lively, 1)
+
+
+async def test_a_client_that_stood_still_keeps_its_connection() -> None:
+    async with house("quic") as one:
+        notes = await one.connect(keepalive=0.05)
+        await greet(notes)
+        pause_sync(0.3, proves="it is this process that was silent: nothing was asked, so nothing is unanswered")
+        await still_served(notes, 1)
+        notes.transport.abort()
 
 
 async def test_lost_and_reordered_packets_change_nothing() -> None:

@@ -329,6 +329,7 @@ class Gateway:
             self._handlers.close()
             with contextlib.suppress(StoreError):
                 await self._store.nodes.leave(self.node)
+                await self._store.sessions.sweep()  # there may be no other gateway to forget this one
         if hasattr(self, "_lifespan"):
             await close(self._lifespan, "the lifespan")
         await self._store.close()

@@ -166,7 +166,13 @@ class Server:
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._make_connection())
             self._connecting.add_done_callback(self._connected)
-        return await asyncio.shield(self._connecting)
+        connecting, caller = self._connecting, asyncio.current_task()
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if connecting.cancelled() and caller is not None and not caller.cancelling():
+                raise ConnectionLost(f"{self.address.describe()}: closed while it was connecting") from None
+            raise
 
     def _connected(self, task: asyncio.Task[Connection]) -> None:
         if self._connecting is task:
@@ -199,9 +205,11 @@ class Master(Server):
     def __init__(self, address: Address, timeout: float, name: str) -> None:
         self._sentinels = Sentinels(address, timeout, self._switch)
         self._opened: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._closes = 0
         super().__init__(address, self._sentinels.find_master, timeout, name)
 
     async def close(self) -> None:
+        self._closes += 1
         self._sentinels.close()
         await super().close()
 
@@ -212,16 +220,18 @@ class Master(Server):
                 connection.close(ConnectionLost(f"{connection.where} is no longer the master: {where} is"))
 
     async def _open(self, endpoint: Endpoint) -> Connection:
+        closes = self._closes
         connection = await super()._open(endpoint)
         try:
             role = await connection.call("ROLE")
             if role[0] != b"master":
                 raise NotReady(f"{connection.where} is not the master (yet): it says {role[0].decode()}")
-        except StoreError:
+        except BaseException:  # also when cancelled: nobody else has this connection
             connection.close()
             raise
         self._opened.add(connection)
-        self._sentinels.listen()
+        if closes == self._closes:  # closed meanwhile: nobody would end what listens
+            self._sentinels.listen()
         return connection
 
 

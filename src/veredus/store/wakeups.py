@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from veredus.errors import NotReady, StoreError
+from veredus.errors import NotReady
 from veredus.store import faults
 from veredus.store.connection import Connection
 from veredus.store.redis import Redis
@@ -60,7 +60,7 @@ class Subscription:
         try:
             for subscribed in connection.call_many([("SUBSCRIBE", channel) for channel in self._channels]):
                 await subscribed
-        except StoreError:
+        except BaseException:  # also when cancelled: nobody else has this connection
             connection.close()
             raise
         connection.on_close = on_close

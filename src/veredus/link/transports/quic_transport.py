@@ -17,6 +17,7 @@ from veredus.model.frames import CloseCode
 logger = logging.getLogger("veredus.link")
 STREAM = 0  # the client's first bidirectional stream, the only one in use
 TRANSMIT_PAUSE = 0.001  # seconds between two flushes of a connection that is busy
+UNANSWERED_PINGS = 2  # in a row: the connection is given up
 Address = tuple[Any, ...]
 
 
@@ -57,6 +58,7 @@ class QuicTransport:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._last_in = self._loop.time()
+        self._unanswered = 0
         self._grace: asyncio.TimerHandle | None = self._loop.call_later(handshake_timeout, self._not_opened)
         self._watch: asyncio.TimerHandle | None = None
         self.waiter: asyncio.Future[None] | None = None
@@ -111,6 +113,7 @@ class QuicTransport:
         if self._forgotten:
             return
         now = self._last_in = self._loop.time()
+        self._unanswered = 0
         if self._is_client and is_reset(self._quic, data):
             self.abort()
             return
@@ -226,11 +229,11 @@ class QuicTransport:
             self.abort()
 
     def _check_alive(self) -> None:
-        silent = self._loop.time() - self._last_in
-        if silent >= 3 * self._keepalive:
+        if self._unanswered >= UNANSWERED_PINGS:  # counted, not timed: a process that stood still has not asked
             self.abort()
             return
-        if silent >= self._keepalive and not self.closed:
+        if self._loop.time() - self._last_in >= self._keepalive and not self.closed:
+            self._unanswered += 1
             self._quic.send_ping(0)
             self.transmit_soon()
         if not self._ended:

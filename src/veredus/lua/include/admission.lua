@@ -70,7 +70,6 @@ local function admission(queue_prefix, now, now_up, nanoseconds)
     end
     for _, scope in ipairs(mine) do
       if not is_called[scope] and (scope.free <= 0 or scope.crowd) then
-        scope.crowd = true
         local arrived = fields[3] and string.sub(fields[3], 1, -4) or whole(now * 1000)
         local names = {}
         for i, one in ipairs(mine) do names[i] = one.name end

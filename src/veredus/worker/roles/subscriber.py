@@ -61,18 +61,23 @@ class Subscriber(Role):
         self._broken.set()
 
     async def run(self) -> None:
-        while not self.stopping.is_set():
-            self._broken.clear()
-            try:
-                await self._subscription.open(on_close=self._broken.set)
-                self.complaints.recovered("subscribe")
-                # Whatever was said while nobody listened is lost: look at everything now.
-                self._on_delay(None)
-                await self._stay()
-            except StoreError as exc:
-                self.complaints.error("subscribe", "cannot listen for wake-ups", exc)
-                await self.pause(self.interval)
-        self._subscription.close()
+        try:
+            while not self.stopping.is_set():
+                await self._listen()
+        finally:
+            self._subscription.close()
+
+    async def _listen(self) -> None:
+        self._broken.clear()
+        try:
+            await self._subscription.open(on_close=self._broken.set)
+            self.complaints.recovered("subscribe")
+            # Whatever was said while nobody listened is lost: look at everything now.
+            self._on_delay(None)
+            await self._stay()
+        except StoreError as exc:
+            self.complaints.error("subscribe", "cannot listen for wake-ups", exc)
+            await self.pause(self.interval)
 
     async def _stay(self) -> None:
         while not self._broken.is_set():
