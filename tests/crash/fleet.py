@@ -150,7 +150,7 @@ class Fleet:
         self.redis = server.client()
         self.processes: list[Process] = []
         self._app = App(server.url)
-        for name in ("shop.py", "runner.py"):
+        for name in ("shop.py", "runner.py", "producer.py"):
             shutil.copy(HERE / name, folder / name)
         (folder / "facts").touch()
 
@@ -258,22 +258,22 @@ class Fleet:
         return sum(1 for _ in self.redis.scan_iter(f"asynq:{{{queue}}}:t:*", count=5000))
 
     def keyspace(self, queue: str = QUEUE) -> dict[str, Key]:
-        """Everything of one queue but what workers remember of themselves."""
+        """Everything of one queue but what workers and producers remember of themselves."""
         prefix = keys.queue_prefix(queue)
         space = asyncio.run(snapshot(_Awaitable(self.redis)))
         return {
             name: key
             for name, key in space.items()
-            if name.startswith(prefix) and not name.startswith(f"{prefix}batch:")
+            if name.startswith(prefix) and not name.startswith((f"{prefix}batch:", f"{prefix}sent:"))
         }
 
     def breaches(self) -> list[str]:
         return asyncio.run(check_invariant(_Awaitable(self.redis)))
 
     def remains(self) -> list[str]:
-        """Keys that should not be there once everything is done: all but counters, batch numbers, queues and records
-        of workers that were killed."""
-        fine = ("processed", "failed", "batch:")
+        """Keys that should not be there once everything is done: all but counters, numbers of batches and of calls,
+        queues, and records of workers that were killed."""
+        fine = ("processed", "failed", "batch:", "sent:")
         return [
             name
             for name in sorted(key.decode() for key in self.redis.scan_iter(count=5000))

@@ -64,6 +64,12 @@ async def job(
     return str(os.getpid()) if result else None
 
 
+@app.task(name="mark")
+async def mark(n: str = "") -> None:
+    """Nothing but the fact."""
+    note("start")
+
+
 @app.task(name="threaded", retry_delay=1.0)
 def threaded(seconds: float = 0.0, gate: str = "") -> None:
     """The same in a thread, deaf to being cancelled."""

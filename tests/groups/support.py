@@ -34,12 +34,12 @@ class GroupQueue(Queue):
     def set_key(self, group: str, set_id: str = SET) -> str:
         return keys.aggregation_set(self.name, group, set_id)
 
-    async def add(self, *entries: Any, now: int | None = NOW) -> list[int]:
+    async def add(self, *entries: Any, call: int | None = None, now: int | None = NOW) -> list[int]:
         """Each entry: (group, id), then message, lock, ttl, expires as far as given."""
-        args: list[Any] = [self.prefix, self.key("g:"), len(entries)]
+        args: list[Any] = [self.prefix, self.key("g:"), len(entries), *self.numbered(call)]
         for group, *rest in entries:
             args += [*_filled(tuple(rest), ["", b"", "", 0, ""]), group]
-        codes: list[int] = await self._run(ADD, self.keys("groups"), args, now)
+        codes: list[int] = await self._run(ADD, self.keys("groups sent:p:1"), args, now)
         return codes
 
     async def check(

@@ -737,6 +737,19 @@ async def test_group_unique_key(url: str, redis_client: Any) -> None:
     await needed("group-unique-key", "group-aggregating", url, redis_client)
 
 
+async def test_sent_record(url: str, redis_client: Any) -> None:
+    """A Go client whose reply was lost can only send again, and the task may have been run and be gone by then."""
+    assert not [key for name in ("pending", "batch") for key in golden_dump(name).rows if ":sent:" in key]
+    app = _app(url)
+    await app.enqueue("t", b"")
+    task = await app.enqueue("t", b"")
+    await app.close()
+    (key,) = await redis_client.keys(_key("sent:*"))
+    assert re.fullmatch(r"asynq:\{default\}:sent:[0-9a-f]{16}:1", key.decode())
+    assert await redis_client.get(key) == f"000000000002  {task.id}".encode()
+    assert 30_000 < await redis_client.pttl(key) <= 40_000
+
+
 async def test_queue_registered_again(url: str, redis_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Go client registers a queue once in its life: deleted meanwhile, the queue stays invisible to the tools."""
     assert intake.REGISTER_AGAIN == 60.0

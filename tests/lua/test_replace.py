@@ -9,18 +9,19 @@ import pytest
 from tests.support.keyspace import Key
 from tests.support.queue import NOW, Queue, differences
 from veredus.errors import CommandRefused
-from veredus.store.intake import REPLACE, Entry, Intake
+from veredus.store.intake import REPLACE, Entry, Intake, Record
 from veredus.store.scripts import with_insert
 from veredus.wire import keys
 
 LOCK, OTHER = "asynq:{q}:unique:t:1", "asynq:{q}:unique:t:2"
 
 
-async def replace(q: Queue, lock: str = "", due: str = "", group: str = "") -> int:
+async def replace(q: Queue, lock: str = "", due: str = "", group: str = "", number: str = "") -> int:
+    record = Record(q.key("sent:p:1"), number, 40)
     entry = Entry("a", b"NEW", due, "", lock, 60 if lock else 0, group=group, replace=True)
-    insert = Intake(q.redis).insertion("q", [entry])
-    args: list[Any] = [q.prefix, "a", lock, len(insert.args), *insert.args, NOW]
-    names = [*q.keys("archived completed"), *insert.keys]
+    insert = Intake(q.redis).insertion("q", [entry], record)
+    args: list[Any] = [q.prefix, "a", lock, record.number, len(insert.args), *insert.args, NOW]
+    names = [*q.keys("archived completed"), record.key, *insert.keys]
     return int((await q.redis.run(with_insert(REPLACE, insert.script), names, args))[0])
 
 

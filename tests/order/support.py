@@ -37,13 +37,14 @@ class Bound(Queue):
         message: bytes = b"m",
         lock: str = "",
         ttl: float = 0,
+        call: int | None = None,
         now: int | None = None,
     ) -> list[int]:
         """Each entry: (id, order key)."""
-        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries)]
+        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries), *self.numbered(call)]
         for task_id, order_key in entries:
             args += [task_id, message, lock, ttl, expires, due, order_key, int(hold), limit_key]
-        names = self.keys("pending scheduled retry due")
+        names = self.keys("pending scheduled retry due sent:p:1")
         codes: list[int] = await self._run(ENQUEUE_BOUND, names, args, now or self.now)
         return codes
 

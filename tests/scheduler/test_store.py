@@ -10,6 +10,7 @@ from tests.support.keyspace import check_invariant, snapshot
 from veredus import App
 from veredus.client.client import Client
 from veredus.errors import CommandRefused
+from veredus.store.intake import no_record
 from veredus.store.redis import Call
 from veredus.store.schedules import BEGIN, LEAD, RESIGN, SHOW, Schedules, Tick
 from veredus.store.store import Store
@@ -72,7 +73,7 @@ async def test_a_tick_enqueues_as_any_client_does_and_moves_on(bench: Bench) -> 
     await bench.client.flushall()
     app = App("redis://nowhere.invalid")
     entry = Client(bench.store, max_payload=1000).entry(app.call("t", {"n": 1}, queue="q", task_id=f"s:{AT}"))
-    call = bench.store.intake.insertion("q", [entry])
+    call = bench.store.intake.insertion("q", [entry], no_record("q"))
     await bench.store.redis.run(call.script, call.keys, [*call.args, NOW])
     await bench.client.sadd(keys.QUEUES, "q")
     assert await snapshot(bench.client) == ours

@@ -78,7 +78,7 @@ async def test_a_lost_reply_does_not_enqueue_twice(server: RealServer, redis_cli
         store = Store(connect(proxy.url))
         await store.intake.add("q", Entry("first", b"another", due=due))
         proxy.lose_reply = 1
-        entries = [Entry("a", b"A", due=due, own_id=True), Entry("b", b"B", due=due), Entry("first", b"", due=due)]
+        entries = [Entry("a", b"A", due=due), Entry("b", b"B", due=due), Entry("first", b"", due=due)]
         codes = await store.intake.add_many("q", entries)
         await store.close()
     assert proxy.lose_reply == 0
@@ -95,7 +95,7 @@ async def test_a_lost_request_is_sent_again(server: RealServer, redis_client: An
         store = Store(connect(proxy.url))
         await store.ping()
         proxy.lose_request = 2
-        codes = await asyncio.gather(*[store.intake.add("q", Entry(f"t{i}", b"", own_id=True)) for i in range(50)])
+        codes = await asyncio.gather(*[store.intake.add("q", Entry(f"t{i}", b"")) for i in range(50)])
         await store.close()
     assert codes == [CREATED] * 50
     assert proxy.lose_request == 0
@@ -121,7 +121,7 @@ async def test_a_real_conflict_is_reported_although_the_server_was_not_ready_at_
     """Whoever is not ready has run nothing: what is there now is not by an earlier try, even if it looks the same."""
     server = new_server(product=product)
     store = Store(connect(server.url), patience=30)
-    for one in (Entry("mine", b"same"), Entry("other", b"same", own_id=True)):
+    for one in (Entry("mine", b"same"), Entry("other", b"same")):
         await store.intake.add("q", one)
     with server.client() as client:
 
@@ -131,24 +131,12 @@ async def test_a_real_conflict_is_reported_although_the_server_was_not_ready_at_
 
         client.config_set("min-replicas-to-write", 1)  # from now on: NOREPLICAS
         before = calls()
-        entries = [Entry("mine", b"same"), Entry("other", b"same", own_id=True), Entry("new", b"new")]
+        entries = [Entry("mine", b"same"), Entry("other", b"same"), Entry("new", b"new")]
         adding = asyncio.ensure_future(store.intake.add_many("q", entries))
         await until(lambda: calls() > before, what="a try that is refused")
         client.config_set("min-replicas-to-write", 0)
         assert await adding == [ID_EXISTS, ID_EXISTS, CREATED]
     await store.close()
-
-
-@VALKEY_ONLY
-async def test_a_new_id_that_is_there_after_a_lost_reply_is_ours_although_its_message_has_changed_meanwhile(
-    server: RealServer, store: Store, redis_client: Any
-) -> None:
-    """A worker that took and retried it has written into it; nobody else can have made this very id."""
-    for task_id in ("made", "given"):
-        await store.intake.add("q", Entry(task_id, b"message"))
-        await redis_client.hset(keys.task("q", task_id), "msg", "retried")
-    assert await store.intake._insist("q", Entry("made", b"message", own_id=True), unsure=True) == CREATED
-    assert await store.intake._insist("q", Entry("given", b"message"), unsure=True) == ID_EXISTS
 
 
 @VALKEY_ONLY
@@ -165,7 +153,7 @@ async def test_a_restart_within_the_patience_is_not_noticed(new_server: Callable
     store = Store(connect(server.url), patience=PATIENCE)
     await store.ping()
     server.kill()
-    adding = asyncio.ensure_future(store.intake.add("q", Entry("a", b"", own_id=True)))
+    adding = asyncio.ensure_future(store.intake.add("q", Entry("a", b"")))
     await pause(0.3, proves="it does not fail while the server is away")
     assert not adding.done()
     await asyncio.to_thread(server.start)

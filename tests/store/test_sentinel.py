@@ -36,7 +36,7 @@ async def test_the_store_finds_the_new_master(set_up: Sentinels) -> None:
     master.kill()
     with pytest.raises((ConnectionLost, NotReady)):
         await store.ping()
-    assert await store.intake.add("q", Entry("after", b"2", own_id=True)) == CREATED
+    assert await store.intake.add("q", Entry("after", b"2")) == CREATED
     assert replica.client().info("replication")["role"] == "master"
     batch = await Work(store.redis, "w", lease_ms=12_000).dequeue("q", 5)
     assert batch.rows == [("before", b"1"), ("after", b"2")]

@@ -24,6 +24,9 @@ class Proxy:
         """Pass the next so many such requests on, and break the connection instead of giving their reply back."""
         self.pass_on = 0
         """So many bytes of a reply that is lost arrive."""
+        self.may_break = asyncio.Event()
+        """Cleared by a test to keep a connection whose reply is lost open and silent, until it is set again."""
+        self.may_break.set()
         self.marker = b"EVAL"
         self.instead: dict[bytes, bytes] = {}
         """What stands in replies, and what to say instead; as long as that."""
@@ -71,6 +74,7 @@ class Proxy:
     async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await server.read(1 << 20):
             if writer in self._doomed:
+                await self.may_break.wait()
                 if self.pass_on:
                     writer.write(data[: self.pass_on])
                     await writer.drain()

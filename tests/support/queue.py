@@ -58,22 +58,26 @@ class Queue:
         reply: list[int] = await self._run(script, names, args, now)
         return reply
 
-    async def enqueue(self, *entries: Any, now: int | None = NOW) -> list[int]:
+    def numbered(self, call: int | None) -> list[Any]:
+        """The arguments of an insert that put it, with this number, into the record `sent:p:1`; None for no record."""
+        return ["", 0] if call is None else [f"{call:012}", 40]
+
+    async def enqueue(self, *entries: Any, call: int | None = None, now: int | None = NOW) -> list[int]:
         """Each entry: an id, or (id, message, lock, ttl, expires) as far as given."""
         rows = [_filled(entry, ["", b"", "", 0, ""]) for entry in entries]
         width = 5 if any(row[2] or row[4] for row in rows) else 2
-        args: list[Any] = [self.prefix, len(rows), width]
+        args: list[Any] = [self.prefix, len(rows), width, *self.numbered(call)]
         for row in rows:
             args += row[:width]
-        return await self._codes(ENQUEUE, self.keys("pending"), args, now)
+        return await self._codes(ENQUEUE, self.keys("pending sent:p:1"), args, now)
 
-    async def schedule(self, *entries: Any, now: int | None = NOW) -> list[int]:
+    async def schedule(self, *entries: Any, call: int | None = None, now: int | None = NOW) -> list[int]:
         """Each entry: (id, due), then message, lock, ttl, expires, group as far as given."""
-        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries)]
+        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries), *self.numbered(call)]
         for task_id, due, *more in entries:
             *row, group = _filled((task_id, *more), ["", b"", "", 0, "", ""])
             args += [*row, due, group]
-        return await self._codes(SCHEDULE, self.keys("scheduled retry due"), args, now)
+        return await self._codes(SCHEDULE, self.keys("scheduled retry due sent:p:1"), args, now)
 
     async def dequeue(
         self,

@@ -117,14 +117,13 @@ class Client:
             mold = self._molds.get((call.type, id(options))) or self._make_mold(call)
             data = mold.cast(task_id, call.payload or b"")
             if mold.is_plain:
-                return Entry(task_id, data, own_id=True)
+                return Entry(task_id, data)
             now = self._clock.time()
             return Entry(
                 task_id,
                 data,
                 due_text(options, now),
                 expires_text(options, now),
-                own_id=True,
                 group=options.group or "",
                 order_key=options.order_key or "",
                 order_hold=options.order_hold,
@@ -141,7 +140,6 @@ class Client:
             expires_text(options, now),
             message.unique_key,
             int(options.unique_for or 0),
-            own_id=options.task_id is None,
             group=message.group_key,
             replace=options.replace,
             order_key=options.order_key or "",

@@ -61,6 +61,9 @@ class Cluster:
             self._map.doubt(endpoint)
             raise
 
+    async def be_connected(self, key: str) -> None:
+        await self._node(await self._map.find(slot_of(key))).be_connected()
+
     def known_shares(self, routes: Sequence[str]) -> list[list[int]]:
         """Positions of keys that are, as far as known, on the same node."""
         shares: dict[Endpoint | None, list[int]] = {}

@@ -66,6 +66,9 @@ class Durable:
     async def open(self, key: str) -> Connection:
         return await self._redis.open(key)
 
+    async def be_connected(self, key: str) -> None:
+        await self._connection(key)
+
     def where(self) -> str:
         return self._redis.where()
 

@@ -54,6 +54,10 @@ class Redis(Protocol):
         """A connection of one's own, for commands that block and for subscriptions."""
         ...
 
+    async def be_connected(self, key: str) -> None:
+        """Connect, so that a call with this key leaves at once. Raises StoreError; cancelled, it goes on connecting."""
+        ...
+
     def where(self) -> str:
         """For people: which server this is, never with a password."""
         ...
@@ -117,8 +121,7 @@ class Server:
         except NotReady as exc:
             raise self._judged(connection, exc) from None
 
-    async def be_connected(self) -> None:
-        """Raises StoreError; cancelled, it goes on connecting."""
+    async def be_connected(self, key: str = "") -> None:
         if self._connection is None or not self._connection.alive:
             await self._connect()
 

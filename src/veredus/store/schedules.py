@@ -8,7 +8,7 @@ from typing import Any
 
 from veredus.errors import StoreError
 from veredus.store.connection import Argument
-from veredus.store.intake import Entry, Intake
+from veredus.store.intake import Entry, Intake, no_record
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load, with_insert
 from veredus.wire import keys
@@ -101,7 +101,7 @@ class Schedules:
         return [_ticked(reply) for reply in await self._redis.run_each([self._tick_call(tick) for tick in ticks])]
 
     def _tick_call(self, tick: Tick) -> Call:
-        insert = self._intake.insertion(tick.queue, [tick.entry])
+        insert = self._intake.insertion(tick.queue, [tick.entry], no_record(tick.queue))
         names = [keys.cron(tick.queue, tick.schedule_id), *insert.keys]
         return Call(
             with_insert(TICK, insert.script), names, [tick.at, tick.tick, tick.ttl_ms, len(insert.args), *insert.args]

@@ -131,6 +131,9 @@ class TimedRedis:
     async def open(self, key: str) -> Connection:
         return await self._inner.open(key)
 
+    async def be_connected(self, key: str) -> None:
+        await self._inner.be_connected(key)
+
     def where(self) -> str:
         return self._inner.where()
 

@@ -189,6 +189,11 @@ def batch(queue: str, worker_id: str) -> str:
     return f"{PREFIX}:{{{queue}}}:batch:{worker_id}"
 
 
+def sent(queue: str, producer: str, slot: int) -> str:
+    """STRING with the number of a producer's last call in one slot, so that a repeated call stores nothing twice."""
+    return f"{PREFIX}:{{{queue}}}:sent:{producer}:{slot}"
+
+
 def delay_wakeup(queue: str) -> str:
     """Channel that wakes the forwarders; the message is the new due instant in milliseconds."""
     return f"{PREFIX}:{{{queue}}}:delay_wakeup"

@@ -1,22 +1,27 @@
 -- add: put new tasks into their groups, where they wait to be aggregated.
--- KEYS  groups
--- ARGV  task_prefix group_prefix count {task_id message unique_key unique_ttl expires group}* [now_ms]
--- RETURNS  one code per task: 1 added, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed
--- include: clock checks closed arrival
-local groups = KEYS[1]
-local task_prefix, group_prefix, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local now, now_up, nanoseconds = clock(ARGV[4 + count * 6])
+-- KEYS  groups sent
+-- ARGV  task_prefix group_prefix count number lifetime {task_id message unique_key unique_ttl expires group}* [now_ms]
+-- RETURNS  one code per task: 1 added, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed, -5: `sent` has another call
+-- include: clock checks closed arrival sent
+local groups, sent = KEYS[1], KEYS[2]
+local task_prefix, group_prefix, count, number, lifetime = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local now, now_up, nanoseconds = clock(ARGV[6 + count * 6])
 expect(groups, 'set')
-if is_closed(task_prefix) then return { -4 } end
 for i = 1, count do
-  expect_ttl(ARGV[i * 6], ARGV[i * 6 + 1])
-  expect(group_prefix .. ARGV[i * 6 + 3], 'zset')
+  expect_ttl(ARGV[i * 6 + 2], ARGV[i * 6 + 3])
+  expect(group_prefix .. ARGV[i * 6 + 5], 'zset')
+end
+local told = sent_before(sent, number, lifetime, ARGV[6], count)
+if told then return told end
+if is_closed(task_prefix) then
+  sent_nothing(sent, number, lifetime)
+  return { -4 }
 end
 
 local second = whole(math.floor(now / 1000))
 local codes = {}
 for i = 1, count do
-  local id, message, lock, ttl, expires, group = unpack(ARGV, i * 6 - 2, i * 6 + 3)
+  local id, message, lock, ttl, expires, group = unpack(ARGV, i * 6, i * 6 + 5)
   local key = task_prefix .. id
   if redis.call('EXISTS', key) == 1 then -- before the lock: a refused id must not leave a lock behind
     codes[i] = 0
@@ -31,4 +36,4 @@ for i = 1, count do
     codes[i] = 1
   end
 end
-return codes
+return sent_now(sent, number, lifetime, ARGV[6], codes)

@@ -1,28 +1,33 @@
 -- enqueue: store new tasks that have an order key or a limit key, now or to be due later.
--- KEYS  pending scheduled retry due
--- ARGV  task_prefix channel count {task_id message unique_key unique_ttl expires due_at order_key order_hold limit_key}* [now_ms]
--- RETURNS  one code per task: 1 stored, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed
--- include: clock checks closed wakeup lanes
+-- KEYS  pending scheduled retry due sent
+-- ARGV  task_prefix channel count number lifetime {task_id message unique_key unique_ttl expires due_at order_key order_hold limit_key}* [now_ms]
+-- RETURNS  one code per task: 1 stored, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed, -5: `sent` has another call
+-- include: clock checks closed wakeup lanes sent
 -- The same as enqueue and schedule of plain tasks, which need not pay for this. A task that is due now takes its place in
 -- its lane and is pending if it is the first there; one that is due later takes its place when it is due.
-local pending, scheduled, retry, due = unpack(KEYS)
-local task_prefix, channel, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local now, now_up, nanoseconds = clock(ARGV[4 + count * 9])
+local pending, scheduled, retry, due, sent = unpack(KEYS)
+local task_prefix, channel, count, number, lifetime = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local now, now_up, nanoseconds = clock(ARGV[6 + count * 9])
 local queue_prefix = string.sub(task_prefix, 1, -3)
 expect(pending, 'list')
 expect(scheduled, 'zset')
 expect(due, 'zset')
 expect(queue_prefix .. 'lanes', 'zset')
-if is_closed(task_prefix) then return { -4 } end
 for i = 1, count do
-  expect_ttl(ARGV[i * 9 - 3], ARGV[i * 9 - 2])
-  if ARGV[i * 9 + 1] ~= '' then expect(queue_prefix .. 'lane:' .. ARGV[i * 9 + 1], 'zset') end
+  expect_ttl(ARGV[i * 9 - 1], ARGV[i * 9])
+  if ARGV[i * 9 + 3] ~= '' then expect(queue_prefix .. 'lane:' .. ARGV[i * 9 + 3], 'zset') end
+end
+local told = sent_before(sent, number, lifetime, ARGV[6], count)
+if told then return told end
+if is_closed(task_prefix) then
+  sent_nothing(sent, number, lifetime)
+  return { -4 }
 end
 
 local before, first_new
 local codes = {}
 for i = 1, count do
-  local id, message, lock, ttl, expires, due_at, order_key, order_hold, limit_key = unpack(ARGV, i * 9 - 5, i * 9 + 3)
+  local id, message, lock, ttl, expires, due_at, order_key, order_hold, limit_key = unpack(ARGV, i * 9 - 3, i * 9 + 5)
   local key = task_prefix .. id
   local at = due_at ~= '' and instant(due_at, now_up) or nil
   local seconds = lock ~= '' and whole(tonumber(ttl) + (at and math.max(0, math.floor((at - now) / 1000)) or 0))
@@ -57,4 +62,4 @@ for i = 1, count do
   end
 end
 announce(channel, before, first_new, now)
-return codes
+return sent_now(sent, number, lifetime, ARGV[6], codes)

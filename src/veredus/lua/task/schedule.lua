@@ -1,21 +1,26 @@
 -- schedule: store new tasks that are due later, to the millisecond, and wake the forwarders if that changes their plan.
--- KEYS  scheduled retry due
--- ARGV  task_prefix channel count {task_id message unique_key unique_ttl expires due_at group}* [now_ms]
--- RETURNS  one code per task: 1 scheduled, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed
--- include: clock checks closed wakeup
+-- KEYS  scheduled retry due sent
+-- ARGV  task_prefix channel count number lifetime {task_id message unique_key unique_ttl expires due_at group}* [now_ms]
+-- RETURNS  one code per task: 1 scheduled, 0 the id exists, -1 another task holds the unique lock; only -4 for all: the queue is closed, -5: `sent` has another call
+-- include: clock checks closed wakeup sent
 -- The shared set has whole seconds, rounded up (Go's tools refuse fractions); the exact instant stands in our index.
-local scheduled, retry, due = unpack(KEYS)
-local task_prefix, channel, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local now, now_up = clock(ARGV[4 + count * 7])
+local scheduled, retry, due, sent = unpack(KEYS)
+local task_prefix, channel, count, number, lifetime = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local now, now_up = clock(ARGV[6 + count * 7])
 expect(scheduled, 'zset')
 expect(due, 'zset')
-if is_closed(task_prefix) then return { -4 } end
-for i = 1, count do expect_ttl(ARGV[i * 7 - 1], ARGV[i * 7]) end
+for i = 1, count do expect_ttl(ARGV[i * 7 + 1], ARGV[i * 7 + 2]) end
+local told = sent_before(sent, number, lifetime, ARGV[6], count)
+if told then return told end
+if is_closed(task_prefix) then
+  sent_nothing(sent, number, lifetime)
+  return { -4 }
+end
 
 local before, first_new = earliest(due, scheduled, retry), nil
 local codes = {}
 for i = 1, count do
-  local id, message, lock, ttl, expires, due_at, group = unpack(ARGV, i * 7 - 3, i * 7 + 3)
+  local id, message, lock, ttl, expires, due_at, group = unpack(ARGV, i * 7 - 1, i * 7 + 5)
   local key = task_prefix .. id
   local at = instant(due_at, now_up)
   if redis.call('EXISTS', key) == 1 then
@@ -34,4 +39,4 @@ for i = 1, count do
   end
 end
 announce(channel, before, first_new, now)
-return codes
+return sent_now(sent, number, lifetime, ARGV[6], codes)
