@@ -30,14 +30,16 @@ SYSTEM = SystemClock()
 
 
 class ServerClock(SystemClock):
-    """This machine's clock, corrected by what the server's clock was last seen to differ from it."""
+    """The server's clock, as last observed and carried on by the monotonic clock: this machine's own date may be wrong
+    or be changed meanwhile. Until the first observation it is this machine's."""
 
     def __init__(self) -> None:
-        self.offset = 0.0
+        self.ahead = time.time() - time.monotonic()
+        """The server's Unix seconds minus our monotonic seconds."""
 
     def observe(self, server_seconds: float, before: float, after: float) -> None:
-        """The server said `server_seconds` at some moment between our `before` and `after`."""
-        self.offset = server_seconds - (before + after) / 2
+        """The server said `server_seconds` at some moment between `before` and `after` on the monotonic clock."""
+        self.ahead = server_seconds - (before + after) / 2
 
     def time(self) -> float:
-        return time.time() + self.offset
+        return time.monotonic() + self.ahead

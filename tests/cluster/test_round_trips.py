@@ -62,7 +62,7 @@ def _calls(desk: Desk) -> dict[str, Callable[[], Awaitable[Any]]]:
         "lengths": lambda: work.lengths(queues),
         "forward": lambda: store.delays.forward(queues),
         "extend": lambda: store.leases.extend(holdings),
-        "recover": lambda: store.leases.recover(queues, "r:1", since={}, max_gap_ms=1, claim_ms=1000),
+        "recover": lambda: store.leases.recover(queues, "r:1", since={}, claim_ms=1000),
         "expire": lambda: store.retention.expire(queues, 10),
         "group names": lambda: store.groups.names(queues),
         "group check": lambda: store.groups.check(probes, limit=1, set_ms=1000),

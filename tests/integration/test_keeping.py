@@ -69,7 +69,7 @@ async def test_what_is_not_its_own_any_more_is_left_alone(app: App, store: Store
     await _taken(store, "worker-a", claimed=1800)
     await _taken(store, "worker-b", others=1800)
     await store.leases.recover(
-        ["default"], "r:1", since={}, max_gap_ms=0, claim_ms=5000, dead_worker="worker-a:"
+        ["default"], "r:1", since={}, claim_ms=5000, dead_worker="worker-a:"
     )  # as after its death
     before = await look.scores("lease")
     kept = await keep_leases(app, CONFIG, ["default"], "worker-a", Beat(time.monotonic(), {}, False))

@@ -83,6 +83,16 @@ def batch_memory(found: Picture, golden: Any) -> None:
         found |= {(key, "type"): "string", (key, "ttl"): "10 min", (key, "value"): "a number"}
 
 
+@rule("served-queue-registered")
+def served_queue_registered(found: Picture, golden: Any) -> None:
+    servers = [call["config"]["queues"] for call in golden["inputs"] if call["call"] == "Server.Start"]
+    served = {item.split("=")[0] for queues in servers for item in queues.split(",")}
+    if served:
+        key = "asynq:queues"
+        registered = frozenset(found.get((key, "members"), frozenset()))
+        found |= {(key, "type"): "set", (key, "ttl"): "none", (key, "members"): registered | served}
+
+
 @rule("worker-types")
 def worker_types(found: Picture, golden: Any) -> None:
     for path in list(found):

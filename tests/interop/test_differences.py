@@ -750,6 +750,16 @@ async def test_sent_record(url: str, redis_client: Any) -> None:
     assert 30_000 < await redis_client.pttl(key) <= 40_000
 
 
+async def test_served_queue_registered(url: str, redis_client: Any) -> None:
+    await needed("served-queue-registered", "server-idle", url, redis_client)
+    await redis_client.flushall()
+    async with _app(url).worker(queues={"default": 1}, lease=1.5):
+        assert await redis_client.smembers("asynq:queues") == {b"default"}
+        await redis_client.delete("asynq:queues")
+        await until(lambda: redis_client.exists("asynq:queues"))
+        assert await redis_client.smembers("asynq:queues") == {b"default"}
+
+
 async def test_queue_registered_again(url: str, redis_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Go client registers a queue once in its life: deleted meanwhile, the queue stays invisible to the tools."""
     assert intake.REGISTER_AGAIN == 60.0

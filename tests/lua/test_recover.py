@@ -252,3 +252,34 @@ async def test_active_without_a_lease_is_found_behind_many_older_ones(q: Queue) 
     await q.client.zrem(q.key("lease"), ids[-1])
     await q.recover(now=NOW)
     assert (await q.scores("lease"))[ids[-1]] == NOW // 1000
+
+
+@pytest.mark.parametrize(("since", "swept"), [(EXPIRED - 4000, True), (EXPIRED - 4001, False), (EXPIRED + 1, False)])
+async def test_only_a_sweep_that_comes_when_it_should_judges(q: Queue, since: int, swept: bool) -> None:
+    """Too long after the one before it, or, by a clock that was set back, before it."""
+    await q.activate("a")
+    found, claimed, _ = await q.recover(since=since, now=EXPIRED)
+    assert (found, len(claimed)) == (swept, swept)
+
+
+@pytest.mark.parametrize("since", [0, NOW + 1])
+async def test_leases_from_before_the_clock_was_set_back_are_brought_back(q: Queue, since: int) -> None:
+    await q.activate("ours", "go")
+    await q.client.hdel(q.task("go"), "held")
+    back, furthest = NOW - 3_600_000, 60_000
+    before = await q.everything()
+    assert (await q.recover(since=since - 3_600_000 if since else 0, now=back, furthest=furthest))[0] is False
+    end = -(-(back + furthest) // 1000)
+    assert differences(before, await q.everything()) == {
+        q.key("lease"): Key("zset", {"ours": str(end), "go": str(LEASE_END)}, "none"),
+        q.task("ours"): Key("hash", {"msg": "", "state": "active", "held": f"w:1:{end}"}, "none"),
+    }, "Go writes its leases by its own clock"
+    assert await q.extend(("ours",), now=back) == [], "it is still its owner's"
+
+
+async def test_a_lease_that_is_long_but_not_too_long_is_left_alone(q: Queue) -> None:
+    await q.activate("a")
+    before = await q.everything()
+    await q.recover(since=0, now=NOW, furthest=LEASE_END * 1000 - NOW)
+    await q.recover(since=NOW - 2000, now=NOW, furthest=1000)  # a sweep that judges brings nothing back
+    assert await q.everything() == before

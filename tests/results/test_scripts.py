@@ -206,7 +206,7 @@ async def test_heartbeat_and_recovery_see_the_mark(q: Queue) -> None:
     args: list[str | int] = [q.prefix, 2, "a", "w:1", LEASE_MS, "b", "w:1", LEASE_MS, NOW]
     assert await q.redis.run(EXTEND, [q.key("lease")], args) == [NOW, [], [2, b"delete"]]
     late = NOW + LEASE_MS + 1000
-    args = [q.prefix, 10, "r:1", 5000, 0, late - 10, 4000, "", late]
+    args = [q.prefix, 10, "r:1", 5000, 0, late - 10, 4000, 60_000, "", late]
     reply = await q.redis.run(RECOVER, q.keys("lease active"), args)
     assert reply[5] == [b"b", b"delete"]
 

@@ -173,12 +173,12 @@ async def test_leases_by_queue(work: Work, store: Store, redis_client: Any) -> N
 async def test_sweeps_by_queue(work: Work, store: Store, redis_client: Any) -> None:
     await work.dequeue("q", 2)
     now = await store.server_time_ms()
-    noted = await store.leases.recover(["q"], "r:1", since={}, max_gap_ms=4000, claim_ms=5000)
+    noted = await store.leases.recover(["q"], "r:1", since={}, claim_ms=5000)
     first = noted["q"]
     assert isinstance(first, Sweep)
     assert first.swept is False
     assert now <= first.now_ms <= await store.server_time_ms()
-    found = await store.leases.recover(["q"], "r:1", since={}, max_gap_ms=4000, claim_ms=5000, dead_worker="w:")
+    found = await store.leases.recover(["q"], "r:1", since={}, claim_ms=5000, dead_worker="w:")
     second = found["q"]
     assert isinstance(second, Sweep)
     assert sorted((row.task_id, row.message, row.losses) for row in second.claimed) == [

@@ -170,12 +170,13 @@ class Queue:
         slack: int = 30_000,
         since: int | None = None,
         max_gap: int = 4000,
+        furthest: int = 60_000,
         dead_worker: str = "",
         now: int = NOW,
     ) -> tuple[bool, list[tuple[str, bytes, int]], list[str]]:
         """Whether it swept, what it claimed, what it tidied."""
         since = now - 2000 if since is None else since
-        args = [self.prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker]
+        args = [self.prefix, limit, owner, claim_ms, slack, since, max_gap, furthest, dead_worker]
         reply = await self._run(RECOVER, self.keys("lease active"), args, now)
         at, swept, claimed, tidied, self.next_expiry, *_ = reply
         assert at == now

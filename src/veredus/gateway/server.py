@@ -24,7 +24,7 @@ from veredus.gateway.limits import Overload
 from veredus.gateway.ports import Ports
 from veredus.gateway.reception import Reception
 from veredus.gateway.routing import Router
-from veredus.gateway.upkeep import TICK, Upkeep, measure
+from veredus.gateway.upkeep import TICK, Upkeep
 from veredus.link.config import LinkConfig
 from veredus.link.server import ServerLink
 from veredus.link.transports.base import Transport
@@ -89,7 +89,7 @@ class Gateway:
         redis = self.app.open_redis(f"veredus-gateway-{self.node[-8:]}")
         self._store = Store(redis, patience=3.0)
         try:
-            await measure(self._clock, self._store)
+            await self._store.set_clock(self._clock)
             self._lifespan = contextlib.AsyncExitStack()
             if self.app.lifespan is not None and any(rule.where == "gateway" for rule in self.app.actions.values()):
                 await open_lifespan(self.app, self._lifespan)

@@ -121,7 +121,7 @@ class Upkeep:
             logger.warning("this node was silent for so long that others may have taken it for dead")
             self._delivery.look_at_all()
         self._beat_at = self._clock.monotonic()
-        await measure(self._clock, self._store)
+        await self._store.set_clock(self._clock)
 
     async def _release_strays(self) -> None:
         """Sessions that Redis has as attached here, though the answer to their attach was lost."""
@@ -132,10 +132,3 @@ class Upkeep:
         swept = await self._store.sessions.sweep()
         for sid, rid in swept.due:
             await self._router.expire(sid, rid)
-
-
-async def measure(clock: ServerClock, store: Store) -> None:
-    """How far this machine's clock is from the server's."""
-    before = clock.time() - clock.offset
-    server = await store.server_time_ms() / 1000
-    clock.observe(server, before, clock.time() - clock.offset)

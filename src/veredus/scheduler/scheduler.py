@@ -130,9 +130,9 @@ class Scheduler:
     # Leading.
 
     async def _elect(self) -> None:
-        wall, sent = time.time(), time.monotonic()
+        sent = time.monotonic()
         answer = await self._schedules.lead(self._scope, self.name, round(self._lease * 1000))
-        self._clock.observe(answer.now_ms / 1000, wall, time.time())
+        self._clock.observe(answer.now_ms / 1000, sent, time.monotonic())
         if not answer.leads:
             self._renew_at = time.monotonic() + max(0.02, answer.left + 0.005)
             if self.leads:
@@ -275,7 +275,8 @@ class Scheduler:
             elif line.at is not None:
                 line.move(reply.at, fired=False)
         elif reply.code == EARLY:
-            self._clock.offset = reply.now_ms / 1000 - time.time()  # ours was ahead
+            now = time.monotonic()
+            self._clock.observe(reply.now_ms / 1000, now, now)  # ours was ahead
         elif line.at is not None:
             line.move(tick.tick, fired=True)
             if reply.code == CREATED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ EXTEND = load("lease/extend", keys="lease", args="task_prefix count {task_id own
 RECOVER = load(
     "lease/recover",
     keys="lease active",
-    args="task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms dead_worker [now_ms]",
+    args="task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms furthest_ms dead_worker [now_ms]",
 )
 OWNED = load("lease/owned", keys="lease", args="task_prefix worker limit [now_ms]")
 
@@ -42,7 +42,7 @@ class Sweep:
 
     now_ms: int
     swept: bool
-    """False when only the time was noted, because this process or the server had stood still."""
+    """False when only the time was noted, because somebody had stood still or the server's clock was changed."""
     claimed: list[Claimed]
     tidied: list[str]
     next_expiry: float | None
@@ -125,13 +125,14 @@ class Leases:
         queues: Sequence[str],
         owner: str,
         *,
-        since: dict[str, int],
-        max_gap_ms: int,
+        since: Mapping[str, tuple[int, int]],
         claim_ms: int,
+        furthest_ms: int = 60_000,
         limit: int = 100,
         dead_worker: str = "",
     ) -> dict[str, Sweep | StoreError]:
-        """Claim what has expired in each queue; with `dead_worker`, what that worker still holds."""
+        """Claim what has expired in each queue; with `dead_worker`, what that worker still holds. `since` has
+        the server's time in ms at the last sweep of each queue, and how much may have passed; else it is only noted."""
         calls = [
             Call(
                 RECOVER,
@@ -142,8 +143,8 @@ class Leases:
                     owner,
                     claim_ms,
                     FOREIGN_SLACK_MS,
-                    since.get(queue, 0),
-                    max_gap_ms,
+                    *since.get(queue, (0, 0)),
+                    furthest_ms,
                     dead_worker,
                 ),
             )

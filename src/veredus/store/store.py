@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
+from veredus.clock import ServerClock
 from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.store.address import Address, parse_url
 from veredus.store.cancels import Cancels
@@ -60,9 +64,13 @@ class Store:
         self.archive = archive
 
     async def queues(self) -> list[str]:
-        """Every queue that was ever used."""
+        """Every queue that was ever used or served."""
         found = await self.redis.command("SMEMBERS", keys.QUEUES, key=keys.QUEUES)
         return sorted(name.decode() for name in found)
+
+    async def register(self, queues: Sequence[str]) -> None:
+        """Note that these queues are in use."""
+        await self.redis.command("SADD", keys.QUEUES, *queues, key=keys.QUEUES)
 
     async def ping(self) -> None:
         await self.redis.command("PING", key="")
@@ -70,6 +78,11 @@ class Store:
     async def server_time_ms(self) -> int:
         seconds, micros = await self.redis.command("TIME", key="")
         return int(seconds) * 1000 + int(micros) // 1000
+
+    async def set_clock(self, clock: ServerClock) -> None:
+        """Set a clock by the server's."""
+        before = time.monotonic()
+        clock.observe(await self.server_time_ms() / 1000 + 0.0005, before, time.monotonic())
 
     async def close(self) -> None:
         await self.redis.close()

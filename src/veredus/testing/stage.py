@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from veredus import embedded
 from veredus.clock import Clock
@@ -105,10 +105,15 @@ class Stage:
         await self._redis.command("EVAL", _AGE, 0, ms, key="")
 
 
+class _Timed(Protocol):
+    @property
+    def now_ms(self) -> int: ...
+
+
 class TimedRedis:
     """A Redis whose scripts get the test's time instead of asking the server for its own."""
 
-    def __init__(self, inner: Redis, clock: ManualClock) -> None:
+    def __init__(self, inner: Redis, clock: _Timed) -> None:
         self.address = inner.address
         self._inner = inner
         self._clock = clock

@@ -151,7 +151,7 @@ class Workshop:
         finally:
             self._hands.release(attempt)
         if self._bus.listeners:
-            seconds = self._clock.time() - attempt.started_at
+            seconds = max(0.0, self._clock.monotonic() - attempt.began_at)  # 0 if its handler never began
             self._bus.emit(TaskEnded(attempt.message, outcome.end.value, action.value, seconds, outcome.error))
 
     async def end_without_handler(self, attempt: Attempt) -> None:

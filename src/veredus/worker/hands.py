@@ -20,6 +20,7 @@ class Attempt:
 
     __slots__ = (
         "abandoned",
+        "began_at",
         "begun",
         "context",
         "data",
@@ -64,6 +65,8 @@ class Attempt:
         """Set when the handler begins: time spent waiting for a slot is not run time."""
         self.ends_at = math.inf
         """The deadline on the monotonic clock."""
+        self.began_at = math.inf
+        """When its handler began, on the monotonic clock."""
         self.context = Context(Job(message), self.deadline, owner, reports)
         self.task: asyncio.Task[None] | None = None
         self.begun = False
@@ -86,7 +89,7 @@ class Attempt:
 
     def begin(self, now: float, monotonic: float, grace: float) -> None:
         """The handler begins, and so does its timeout."""
-        self.started_at, self.deadline = now, deadline_of(self.message, now)
+        self.started_at, self.began_at, self.deadline = now, monotonic, deadline_of(self.message, now)
         self.context.deadline_at = self.deadline
         self.ends_at = monotonic + (self.deadline - now)
         self.lease.begin(self.ends_at + grace)

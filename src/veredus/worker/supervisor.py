@@ -275,8 +275,7 @@ async def give_back(app: Any, config: Any, dead_worker: str, bus: Bus) -> int:
     )
     total = 0
     try:
-        before = time.time()
-        clock.observe(await store.server_time_ms() / 1000, before, time.time())
+        await store.set_clock(clock)
         while (count := await recoverer.give_back(holding.owner(dead_worker, ""))) > 0:
             total += count
     finally:

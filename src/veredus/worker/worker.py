@@ -143,6 +143,7 @@ class Worker:
 
     async def _begin(self) -> None:
         """From here on others can see it."""
+        await self._store.register(list(self.queues))
         await self._limiter.declare()
         self._heartbeater.start()
         if self.config.burst:
@@ -197,7 +198,10 @@ class Worker:
         self._forwarder = Forwarder(
             store.delays, list(self.queues), config.forward_interval, complaints, self.bus, self._processor.found
         )
-        self._recoverer = Recoverer(store, self._work, self.worker_id, config, mux, self._clock, complaints, self.bus)
+        self._recoverer = Recoverer(
+            store, self._work, self.worker_id, config, mux, self._clock, complaints, self.bus,
+            list(self.queues), lambda: self._heartbeater.steady_since,
+        )  # fmt: skip
         canceller = Canceller(store.cancels, self._hands)
         herald = Herald(store, list(self.queues), config.janitor_interval, complaints)
         subscriber = Subscriber(
@@ -227,7 +231,7 @@ class Worker:
         roles += [self._forwarder, self._processor]
         self._scheduler: SchedulerRole | None = None
         if config.scheduler and self.app.schedules and not config.burst:
-            client = Client(store, max_payload=self.app.max_payload)
+            client = Client(store, max_payload=self.app.max_payload, clock=self._clock)
             self._scheduler = SchedulerRole(self.app.scheduler_on(client), complaints)
             roles.append(self._scheduler)
         self._roster = Roster(roles)
@@ -266,11 +270,12 @@ class Worker:
             pass  # not everybody may read the configuration
 
     async def _wait_until_loaded(self) -> None:
-        """A server that has just been started reads its data first: that is no reason to give up."""
+        """A server that has just been started reads its data first: that is no reason to give up. Its answer sets our
+        clock before the first task is taken: with a wrong one, deadlines would seem to have passed."""
         give_up = time.monotonic() + LOADING_PATIENCE
         while True:
             try:
-                return await self._store.ping()
+                return await self._store.set_clock(self._clock)
             except NotReady as exc:
                 if time.monotonic() > give_up:
                     raise

@@ -1,22 +1,37 @@
 -- recover: claim tasks whose worker has gone, for one recoverer, without ever taking them out of active.
 -- KEYS  lease active
--- ARGV  task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms dead_worker [now_ms]
+-- ARGV  task_prefix limit owner claim_ms foreign_slack_ms since_ms max_gap_ms furthest_ms dead_worker [now_ms]
 -- RETURNS  {now_ms, 1 if it swept or 0 if it only noted the time, {id, message, leases lost so far, ...}, {tidied id, ...},
 --   the instant in ms at which the next lease will expire, or -1, {claimed id, how to cancel it, ...},
 --   1 if the queue has lanes or 0}
--- include: clock checks hold
+-- include: clock checks hold lanes limits
 -- A claim re-arms the lease for a short while and makes the recoverer its owner; only retry or archive remove the task.
 -- So a recoverer that dies loses nothing, and of several recoverers exactly one gets each task.
--- A server that stood still makes living tasks look dead, because this sweep may run before the heartbeats that queue up
--- behind it: when more than max_gap_ms passed since this process's last sweep, only the time is noted.
+-- A server that stood still, or whose clock was set forward, makes living tasks look dead, because this sweep may run before
+-- the next heartbeats: when another time than 0 to max_gap_ms has passed since this process's last sweep (0: it shall judge
+-- nobody), only the time is noted; and leases that end more than furthest_ms ahead, because they were written before the
+-- clock was set back, are brought back to that, or the tasks of a dead worker would wait for as long as the clock went back.
+-- Only our own: Go writes and judges its leases by other clocks.
 -- With `dead_worker` the leases of that worker (a child known to have died) are claimed before they expire.
 local lease, active = unpack(KEYS)
-local task_prefix, limit, owner, claim_ms, slack, since, max_gap, dead_worker = unpack(ARGV)
-local now = clock(ARGV[9])
+local task_prefix, limit, owner, claim_ms, slack, since, max_gap, furthest, dead_worker = unpack(ARGV)
+local now = clock(ARGV[10])
 limit = tonumber(limit)
 local claimed, tidied, cancels = {}, {}, {}
 local has_lanes = redis.call('EXISTS', string.sub(task_prefix, 1, -3) .. 'lanes')
-if dead_worker == '' and now - tonumber(since) > tonumber(max_gap) then
+local gap = now - tonumber(since)
+if dead_worker == '' and (gap < 0 or gap > tonumber(max_gap)) then
+  local furthest_end = whole(math.ceil((now + tonumber(furthest)) / 1000))
+  local ahead = redis.pcall('ZRANGEBYSCORE', lease, '(' .. furthest_end, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
+  for i = 1, ahead.err and 0 or #ahead, 2 do
+    local key = task_prefix .. ahead[i]
+    local fields = redis.pcall('HMGET', key, 'held', 'slots')
+    if not fields.err and is_ours(fields[1], ahead[i + 1]) then
+      redis.call('ZADD', lease, furthest_end, ahead[i])
+      redis.call('HSET', key, 'held', string.sub(fields[1], 1, -#ahead[i + 1] - 1) .. furthest_end)
+      if fields[2] then keep_slots(string.sub(task_prefix, 1, -3), fields[2], ahead[i], furthest_end) end
+    end
+  end
   return { now, 0, claimed, tidied, -1, cancels, has_lanes }
 end
 expect(lease, 'zset')

@@ -66,6 +66,7 @@ class Heartbeater:
         self._watch = LoopWatch(self._worker_loop, config.deadline_grace)
         self.beaten_at = time.monotonic()
         """When a beat last reached the server, on the monotonic clock."""
+        self._steady_since = math.inf
         self._overrun: set[Attempt] = set()
         """Those that were told of already."""
         self._blocked_told = False
@@ -107,7 +108,7 @@ class Heartbeater:
                 began = time.monotonic()
                 try:
                     await self.beat(store)
-                    self.beaten_at = time.monotonic()
+                    self._beaten(time.monotonic())
                     self._complaints.recovered("heartbeat")
                     # A beat that took long (a server that stood still) is followed by the next one at once.
                     pause = max(0.0, self._config.beat - (time.monotonic() - began))
@@ -131,6 +132,21 @@ class Heartbeater:
             if showing is not None:
                 showing.cancel()
             await store.close()
+
+    @property
+    def steady_since(self) -> float:
+        """Since when every beat was in time; infinity if the last one was not, or none has come since."""
+        return self._steady_since if time.monotonic() - self.beaten_at <= self._longest_gap else math.inf
+
+    def _beaten(self, now: float) -> None:
+        if now - self.beaten_at > self._longest_gap or self._steady_since == math.inf:
+            self._steady_since = now
+        self.beaten_at = now
+
+    @property
+    def _longest_gap(self) -> float:
+        """Between two beats, if neither this process nor the server stands still."""
+        return self._config.beat * 1.5
 
     async def _show_life(self, shared: SharedBeat) -> None:
         """The supervisor sees whether this process moves, also while Redis does not answer."""
@@ -173,9 +189,9 @@ class Heartbeater:
             for attempt in held
             if attempt.running
         }
-        before = time.time()
+        before = time.monotonic()
         server_ms = await store.presence.beat(record, working)
-        self._clock.observe(server_ms / 1000 + 0.0005, before, time.time())
+        self._clock.observe(server_ms / 1000 + 0.0005, before, time.monotonic())
         if failure is not None:
             raise failure
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from veredus.clock import Clock
 from veredus.errors import LeaseLost, StoreError
@@ -40,7 +40,47 @@ logger = logging.getLogger("veredus.worker")
 CLAIM_MS = 5_000
 """How long a claimed task is ours: enough to settle it, short if we die with it."""
 STANDSTILL = 2.0
-"""Seconds beyond the interval since the last sweep after which somebody stood still; less for short leases."""
+"""More seconds than this beyond what was to be expected mean that somebody stood still; fewer for short leases."""
+FURTHEST = 5
+"""A lease that ends further ahead than so many of our own was written before the server's clock went back."""
+
+
+class Calm:
+    """When leases may be judged: not before the living have had a whole lease to renew theirs since the last upset.
+
+    An upset is a server, a network or a process that stood still, or a clock of the server that was changed: of all of
+    them a sweep sees only that the server's time since the sweep before is not what it should be. So there is one rule.
+    Known per queue, because each may have a server of its own.
+    """
+
+    def __init__(self, lease: float, interval: float) -> None:
+        self._lease = lease
+        self._most = interval * 1.1
+        self._slack = min(STANDSTILL, lease / 6)
+        self._began = time.monotonic()
+        self._from: dict[str, float] = {}
+        """From when on each queue may be judged, on the monotonic clock."""
+        self._last: dict[str, tuple[int, float]] = {}
+        """The server's time in ms at the last sweep of each queue, and when that was asked for, as above."""
+
+    def since(self, queue: str, now: float, steady_since: float) -> tuple[int, int]:
+        """The server's time at the last sweep in ms, or 0 if nobody is to be judged now; and how much of it may have
+        passed since. A loop that was blocked explains any gap, if the heart of this process went on beating."""
+        if queue not in self._from:
+            self._from[queue] = max(self._from.values(), default=self._began + self._lease)
+        last, asked = self._last.get(queue, (0, now))
+        most = max(self._most, now - asked) if steady_since <= asked else self._most
+        return last if now >= self._from[queue] else 0, round((most + self._slack) * 1000)
+
+    def swept(self, queue: str, asked: float, most_ms: int, now_ms: int) -> None:
+        """A sweep that was asked for at that moment found this time on the server's clock."""
+        if queue in self._last and not 0 <= now_ms - self._last[queue][0] <= most_ms:
+            self._from[queue] = time.monotonic() + self._lease
+        self._last[queue] = (now_ms, asked)
+
+    def forget_all_but(self, queues: Sequence[str]) -> None:
+        for queue in self._last.keys() - set(queues):
+            del self._last[queue]
 
 
 class Recoverer(Role):
@@ -56,6 +96,8 @@ class Recoverer(Role):
         clock: Clock,
         complaints: Complaints,
         bus: Bus,
+        serves: Sequence[str] = (),
+        steady_since: Callable[[], float] = lambda: math.inf,
     ) -> None:
         # Often enough to notice a standstill that short leases would not survive.
         super().__init__(min(config.sweep, config.lease / 6), complaints)
@@ -69,13 +111,9 @@ class Recoverer(Role):
         self._requests = Requests(store.outbox, clock)
         self._lost: list[tuple[Mapping[str, str], bool]] = []
         self._sweeps = 0
-        self._since: dict[str, int] = {}
-        self._answered: dict[str, float] = {}
-        """When each queue's server last answered, on the monotonic clock."""
-        self._steady: dict[str, float] = {}
-        """Since when it has answered without a gap."""
-        self._failing: set[str] = set()
-        """Queues whose last sweep had no answer."""
+        self._calm = Calm(config.lease, self.interval)
+        self._serves = serves
+        self._steady_since = steady_since
         self._with_lanes: set[str] = set()
         self._queues: list[str] = []
         self._queues_read_at = -math.inf
@@ -122,25 +160,24 @@ class Recoverer(Role):
         # A queue that is new must be known well before a lease in it can run out.
         if now - self._queues_read_at >= self._config.beat:
             self._queues = await self._store.queues()
+            if missing := set(self._serves).difference(self._queues):  # somebody emptied or repaired the database
+                await self._store.register(sorted(missing))
+                self._queues = sorted({*self._queues, *missing})
+            self._calm.forget_all_but(self._queues)
             self._queues_read_at = now
         return self._queues
 
     async def _sweep(self, queues: Sequence[str], dead_worker: str = "") -> dict[str, int | StoreError]:
         self._sweeps += 1
         owner = holding.owner(self._worker_id, f"recoverer:{self._sweeps}")
-        max_gap = self.interval * 1.1 + min(STANDSTILL, self._config.lease / 6)
-        # After an outage the heartbeats of the living may still be on their way: they get the time of a lease.
-        trusted_since = time.monotonic() - self._config.lease
-        trusted = {
-            queue: self._since.get(queue, 0) if self._steady.get(queue, math.inf) <= trusted_since else 0
-            for queue in queues
-        }
+        asked, steady_since = time.monotonic(), self._steady_since()
+        since = {queue: self._calm.since(queue, asked, steady_since) for queue in queues}
         sweeps = await self._store.leases.recover(
             queues,
             owner,
-            since=trusted,
-            max_gap_ms=round(max_gap * 1000),
+            since=since,
             claim_ms=CLAIM_MS,
+            furthest_ms=FURTHEST * self._config.lease_ms,
             dead_worker=dead_worker,
         )
         results: dict[str, int | StoreError] = {}
@@ -148,11 +185,10 @@ class Recoverer(Role):
         for queue, sweep in sweeps.items():
             if isinstance(sweep, StoreError):
                 results[queue] = sweep
-                self._failing.add(queue)
                 self._next_expiry = min(self._next_expiry, self.interval / 4)
                 continue
-            self._note_answer(queue, max_gap)
-            self._since[queue] = sweep.now_ms
+            if not dead_worker:
+                self._calm.swept(queue, asked, since[queue][1], sweep.now_ms)
             if sweep.has_lanes:
                 self._with_lanes.add(queue)
             if sweep.next_expiry is not None:
@@ -164,15 +200,6 @@ class Recoverer(Role):
         await self._tell_clients()
         await self._work.settle_each(decisions)
         return results
-
-    def _note_answer(self, queue: str, max_gap: float) -> None:
-        """A connection that breaks and is made again at once is no outage: what counts is how long nobody answered."""
-        now = time.monotonic()
-        was_away = queue in self._failing and now - self._answered[queue] > max_gap if queue in self._answered else True
-        self._failing.discard(queue)
-        self._answered[queue] = now
-        if was_away:
-            self._steady[queue] = now
 
     async def _tell_clients(self) -> None:
         """Requests that end with their worker are answered before they are settled: a claim that is not, comes back."""
