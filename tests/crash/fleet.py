@@ -67,7 +67,9 @@ class Fact(NamedTuple):
 class Process:
     """One worker, or a supervisor with its children, in a process group of its own."""
 
-    def __init__(self, command: list[str], folder: Path, number: int, workers: int) -> None:
+    def __init__(
+        self, command: list[str], folder: Path, number: int, workers: int, environment: dict[str, str] | None = None
+    ) -> None:
         self.log_path = folder / f"log.{number}"
         self._workers = workers
         with self.log_path.open("wb") as log:
@@ -78,8 +80,8 @@ class Process:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_die_with_test,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                preexec_fn=die_with_test,
+                env=environment or Fleet.inherited({}),
             )
         self.pid = self._popen.pid
         self.killed_at = 0.0
@@ -128,7 +130,7 @@ class Process:
         self._popen.wait()
 
 
-def _die_with_test() -> None:
+def die_with_test() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
@@ -155,6 +157,11 @@ class Fleet:
         (folder / "facts").touch()
 
     # Processes.
+
+    @staticmethod
+    def inherited(more: dict[str, str]) -> dict[str, str]:
+        """The environment of a process that the test starts."""
+        return {**os.environ, "PYTHONUNBUFFERED": "1", **more}
 
     def start(
         self,
