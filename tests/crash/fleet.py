@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,9 +173,11 @@ class Fleet:
         claim_ms: int = 0,
         kill_after: float = 0.0,
         wait: bool = True,
+        within: Sequence[str] = (),
         **settings: Any,
     ) -> Process:
-        """One worker: by the real command line if `cli` or at full size, else through the runner with short leases."""
+        """One worker: by the real command line if `cli` or at full size, else through the runner with short leases.
+        `within`: what the command begins with, to run in a namespace."""
         url = url or self.server.url
         settings = {"max_crashes": 0, **settings}  # these tests kill more often than any task may
         if (cli or FULL) and not (fault or claim_ms or kill_after):
@@ -188,7 +190,7 @@ class Fleet:
             given = {**({} if FULL else SHORT), **settings, "processes": processes}
             order = {"url": url, "settings": given, "fault": fault, "claim_ms": claim_ms, "kill_after": kill_after}
             command = [sys.executable, "runner.py", json.dumps(order)]
-        process = Process(command, self.folder, len(self.processes), processes)
+        process = Process([*within, *command], self.folder, len(self.processes), processes)
         self.processes.append(process)
         if wait:
             self.wait(lambda: process.is_ready, "the worker's start")

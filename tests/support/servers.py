@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,12 @@ def _die_with_parent() -> None:
 class RealServer:
     """One server process. Listens on a unix socket, or on 127.0.0.1 when it gets a port."""
 
-    def __init__(self, product: str, *options: str, port: int = 0, sentinel: str = "") -> None:
+    def __init__(
+        self, product: str, *options: str, port: int = 0, sentinel: str = "", within: Sequence[str] = ()
+    ) -> None:
+        """`within`: what the command begins with, to run in a namespace."""
         self.product = product
+        self._within = within
         self.port = port
         self.folder = tempfile.mkdtemp(prefix="vt-", dir="/tmp")
         self.socket = f"{self.folder}/s"
@@ -123,7 +128,7 @@ class RealServer:
 
     def start(self) -> None:
         """Start the process (again) and wait until it answers."""
-        command = [binary(self.product)]
+        command = [*self._within, binary(self.product)]
         if self._sentinel:
             config = Path(self.folder, "sentinel.conf")
             config.write_text(self._sentinel)
