@@ -13,11 +13,11 @@ from tests.upgrade.previous import NoHistory, install
 
 
 @pytest.fixture(scope="session")
-def previous(request: pytest.FixtureRequest) -> Path:
-    """Where the previous version is installed."""
-    assert request.config.cache is not None
+def previous(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the previous version is installed: kept from run to run in pytest's cache, if there is one."""
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
     try:
-        return install(Path(request.config.cache.mkdir("previous")))
+        return install(cache.mkdir("previous") if cache else tmp_path_factory.mktemp("previous"))
     except NoHistory as exc:
         pytest.skip(str(exc))
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 COMMIT = "a52f677d5353afa9a1ee0b8252ea27169f0c9109"
 """The last commit of the previous version. A release moves it to its own last commit."""
-ROOT = Path(__file__).parents[2]
+HISTORY = Path(os.environ.get("VEREDUS_TEST_HISTORY") or Path(__file__).parents[2])
+"""The clone that has it: this one, unless this is a copy without a history."""
 
 
 class NoHistory(Exception):
@@ -36,7 +37,7 @@ def install(cache: Path) -> Path:
 def _check() -> None:
     if shutil.which("git") is None:
         raise NoHistory("git is not installed: upgrades from the previous version were NOT TESTED")
-    found = subprocess.run(["git", "cat-file", "-e", f"{COMMIT}^{{commit}}"], cwd=ROOT, capture_output=True)
+    found = subprocess.run(["git", "cat-file", "-e", f"{COMMIT}^{{commit}}"], cwd=HISTORY, capture_output=True)
     if found.returncode:
         raise NoHistory(f"commit {COMMIT[:12]} is not in this clone (shallow?): upgrades from it were NOT TESTED")
 
@@ -46,7 +47,7 @@ def _build(folder: Path) -> None:
     source.mkdir()
     archive = subprocess.run(
         ["git", "archive", COMMIT, "src", "pyproject.toml", "README.md", "LICENSE"],
-        cwd=ROOT,
+        cwd=HISTORY,
         capture_output=True,
         check=True,
     )

@@ -41,14 +41,15 @@ class Side:
         return [handle.id for handle in await app.enqueue_many(calls)]
 
     async def flow(self, count: int, every: float, name: str) -> None:
-        """Begin to produce so many: every third task is retried once, every fifth is delayed."""
+        """Begin to produce so many: every third is retried once, every fourth takes a while, every fifth is delayed."""
         self._flow = asyncio.ensure_future(self._produce(count, every, name))
 
     async def _produce(self, count: int, every: float, name: str) -> None:
         sent = os.open("sent", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         for n in range(count):
             options: dict[str, Any] = {"delay": 0.3} if n % 5 == 0 else {}
-            handle = await app.enqueue("job", {"n": n, "fails": int(n % 3 == 0)}, task_id=f"{name}-{n}", **options)
+            payload = {"n": n, "fails": int(n % 3 == 0), "seconds": 0.2 * (n % 4 == 0)}
+            handle = await app.enqueue("job", payload, task_id=f"{name}-{n}", **options)
             os.write(sent, f"{handle.id}\n".encode())  # only now it is promised
             await asyncio.sleep(every)
         os.close(sent)

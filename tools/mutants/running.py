@@ -52,6 +52,7 @@ def run(copy: Copy, tests: tuple[str, ...], options: tuple[str, ...], limit: flo
     ]
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
     environment["PATH"] = f"{copy.python.parent}{os.pathsep}{environment.get('PATH', '')}"
+    environment.setdefault("VEREDUS_TEST_HISTORY", str(Path(__file__).parents[2]))  # the copy has none
     begin = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
