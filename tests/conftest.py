@@ -14,6 +14,7 @@ from tests.support.clusters import Nodes
 from tests.support.leaks import SharedServers, nothing_left_behind
 from tests.support.sentinels import Sentinels
 from tests.support.servers import RealServer
+from tests.support.waiting import PATIENCE
 from veredus.store.store import Store, connect
 
 # How long one example takes says nothing on a busy machine; hypothesis would fail a test for it after 200 ms.
@@ -133,7 +134,7 @@ def url(server: RealServer) -> str:
 @pytest.fixture
 async def redis_client(server: RealServer) -> AsyncIterator[redis.asyncio.Redis]:
     """An independent client of the same server, as an oracle; it answers in bytes."""
-    client = redis.asyncio.Redis(unix_socket_path=server.socket, decode_responses=False)
+    client = redis.asyncio.Redis(unix_socket_path=server.socket, decode_responses=False, socket_timeout=PATIENCE)
     yield client
     await client.aclose()
 
@@ -141,6 +142,6 @@ async def redis_client(server: RealServer) -> AsyncIterator[redis.asyncio.Redis]
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
     """The store under test over the same server."""
-    store = Store(connect(url))
+    store = Store(connect(url, timeout=PATIENCE))  # not five seconds: see RealServer.start
     yield store
     await store.close()

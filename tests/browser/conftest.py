@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.leaks import SharedServers, nothing_left_behind
 from tests.support.servers import NoBinary, RealServer
 
 collect_ignore_glob = [] if os.environ.get("VEREDUS_TEST_BROWSER") else ["test_*.py"]
@@ -29,7 +30,16 @@ FLAGS = [
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind() -> None:
-    """Not looked at here: the browser and the dashboards, with their apps and servers, are shared by many tests."""
+    """Not after each test: the dashboards, with their apps and servers, are shared by the tests of a module."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_behind_by_a_module(
+    request: pytest.FixtureRequest, shared_servers: SharedServers, browser: Any, page_url: str
+) -> Iterator[None]:
+    """The browser and the example are there for all modules: they are started before it looks for the first time."""
+    with nothing_left_behind(request.node.nodeid, shared_servers):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -223,6 +224,28 @@ async def test_a_gateway_that_stops_takes_its_name_from_the_list_and_ends_its_li
             assert steps == ["begin"]
     assert steps == ["begin", "end"]
     assert await gw_store.nodes.nodes() == {}, "there is no other gateway that would forget this one"
+
+
+async def test_a_drain_ends_one_connection_after_the_other(app: App) -> None:
+    """So that not all come to the next gateway together: of three, the last is served two seconds longer."""
+
+    @app.action("here", where="gateway")
+    async def here() -> bool:
+        return True
+
+    gw = gateway(app)
+    await gw.start()
+    clients = [await JsonClient.open(gw, user) for user in ("ada", "bob", "eve")]
+    stopping = asyncio.create_task(gw.stop(drain=3.0))
+    await until(lambda: sum(not connection.over for connection in gw.delivery.connections) < 3)
+    answered = 0
+    for client in clients:
+        with contextlib.suppress(ConnectionClosed):
+            await client.request(1, "here")
+            await client.frame("msg")
+            answered += 1
+    assert answered >= 1
+    await stopping
 
 
 async def test_nobody_comes_in_while_a_gateway_drains(app: App) -> None:

@@ -11,6 +11,7 @@ from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
 from tests.support.waiting import forever, until
 from veredus import App, current
+from veredus.errors import ConnectionLost
 from veredus.model.request import RETENTION
 from veredus.store.store import Store
 
@@ -425,3 +426,24 @@ async def test_the_task_of_a_request_keeps_its_own_timeout_and_retention(
         await client.frame("accept")
         task = await inspector.task("r", f"{client.sid}.1")
         assert (task.timeout, task.retention) == (timeout, RETENTION + 1000)
+
+
+async def test_an_answer_of_a_handler_in_the_gateway_is_written_again_until_the_store_takes_it(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _echo(app, where="gateway")
+    async with gateway(app) as gw:
+        client = await JsonClient.open(gw, "ada")
+        outbox, failed = gw._handlers._requests.outbox, list[Any]()
+        respond = outbox.respond
+
+        async def fails_once(*args: Any, **more: Any) -> Any:
+            if not failed:
+                failed.append(args)
+                raise ConnectionLost("away")
+            return await respond(*args, **more)
+
+        monkeypatch.setattr(outbox, "respond", fails_once)
+        await client.request(1, "echo", {"text": "hi"})
+        assert (await client.frame("msg"))["body"] == "hi"
+        assert len(failed) == 1

@@ -14,6 +14,7 @@ from tests.support.waiting import PATIENCE, until
 from veredus import App
 from veredus.errors import Unauthorized
 from veredus.gateway.auth import Identity, jwt
+from veredus.link.server import ServerLink
 from veredus.store.sessions import Attached
 from veredus.store.store import Store
 
@@ -121,6 +122,41 @@ async def test_a_token_that_expires_ends_the_connection_as_resumable_unless_it_i
         assert (await renewed.take(1))[0]["body"] == "x"
         await renewed.send({"t": "auth", "token": _token("eve")})
         assert await renewed.close_code() == 4501
+
+
+async def test_a_new_token_brings_a_new_identity(app: App) -> None:
+    asked: list[Identity] = []
+
+    def may_join(who: Identity, group: str) -> bool:
+        asked.append(who)
+        return True
+
+    async with gateway(app, authenticate=lambda token: Identity(user="ada", groups=(token,)), may_join=may_join) as gw:
+        client = await JsonClient.open(gw, "first")
+        await client.send({"t": "auth", "token": "second"})
+        (connection,) = gw.delivery.attached.values()
+        await until(lambda: connection.identity != Identity(user="ada", groups=("first",)))
+        await client.send({"t": "join", "group": "g"})
+        assert (await client.frame("vol"))["body"]["joined"]
+        assert asked == [Identity(user="ada", groups=("second",))]
+
+
+async def test_an_answer_about_a_group_is_told_although_others_waited_to_leave(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volatile, refused = ServerLink.volatile, list[Any]()
+
+    def refuses_twice(link: ServerLink, *args: Any, **more: Any) -> bool:
+        if len(refused) < 2:
+            refused.append(args)
+            return False
+        return volatile(link, *args, **more)
+
+    monkeypatch.setattr(ServerLink, "volatile", refuses_twice)
+    async with gateway(app, may_join=lambda who, group: True) as gw:
+        client = await JsonClient.open(gw, "ada")
+        await client.send({"t": "join", "group": "g"})
+        assert (await client.frame("vol"))["body"]["joined"]
 
 
 async def test_the_second_connection_of_a_session_supersedes_the_first(app: App) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
-from tests.support.waiting import until
+from tests.support.waiting import pause_sync, until
 from veredus import App
 from veredus.gateway import acks, upkeep
 from veredus.model.delivery import Quota
@@ -141,6 +141,12 @@ async def test_pings_tell_of_an_outage_and_of_its_end(new_server: NewServer) -> 
             return not await next_ping()
 
         await until(all_is_well, what="a ping that tells of its end")
+
+
+async def test_a_loop_that_stands_still_is_seen_before_its_next_tick(app: App) -> None:
+    async with gateway(app) as gw:
+        pause_sync(0.5, proves="no tick came meanwhile")
+        assert gw.upkeep.signs(draining=False, listening=True).loop_late_by > 0.2
 
 
 async def test_a_gateway_that_was_taken_for_dead_looks_after_its_sessions(app: App, gw_store: Store) -> None:

@@ -722,6 +722,8 @@ async def test_how_a_cancelled_attempt_shall_end_is_not_forgotten_by_a_second_ca
     attempt.cancel("archive")
     attempt.cancel()
     assert (attempt.forced, attempt.then) == (End.CANCELLED, "archive")
+    attempt.cancel("delete")
+    assert attempt.then == "delete", "whoever says more counts"
 
 
 async def test_a_settlement_whose_first_try_got_through_is_not_told_as_lost(

@@ -434,6 +434,20 @@ def test_a_stall_is_found_by_the_top_in_a_ping() -> None:
     assert end.code == CloseCode.INSUFFICIENT_STATE
 
 
+def test_a_stall_is_found_after_a_resume_that_said_what_no_ack_had() -> None:
+    link = open_client()
+    link.receive(sent(message(1)), 1.0)
+    link.done(at(1), 1.0)
+    hello, _, _ = reconnect(link, welcome("resumed", cursor=at(1), top=3), now=1.01)
+    assert hello.resume is not None
+    assert hello.resume.cursor == at(1)
+    assert link.tick(1.5) == []
+    assert drain(link) == [], "the resume has said it"
+    assert link.deadline() == 6.01
+    (end,) = link.tick(6.01)
+    assert isinstance(end, Ended)
+
+
 def test_a_ping_with_the_same_top_gives_a_stalled_server_no_more_time() -> None:
     link = open_client()
     link.receive(sent(Ping(1, 3)), 10.0)

@@ -149,6 +149,19 @@ def test_o5_what_was_retried_in_vain_is_reported_and_kept_not_forgotten(queue: O
     assert wire.sent == [1, 2] * 4
 
 
+def test_after_a_retransmission_that_fails_no_later_one_is_tried(queue: OrderedMessageQueue, wire: Wire) -> None:
+    put(queue, 1, 2, 3)
+    tried: list[int] = []
+
+    def send(message: OrderedMessage) -> bool:
+        tried.append(message.server_seq)
+        return message.server_seq != 2
+
+    queue.send = send
+    assert queue.retry_timed_out_messages(queue.message_timeout) == 1
+    assert tried == [1, 2]
+
+
 def test_a_retransmission_that_fails_is_not_counted(queue: OrderedMessageQueue, wire: Wire) -> None:
     put(queue, 1)
     wire.broken = True

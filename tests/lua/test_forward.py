@@ -7,6 +7,7 @@ import pytest
 from tests.support.keyspace import Key, breaches
 from tests.support.queue import NOW, Queue, differences
 from veredus.errors import CommandRefused
+from veredus.store.delays import Forwarded, _forwarded
 
 SECOND = NOW // 1000
 
@@ -260,3 +261,10 @@ async def test_its_time_is_never_ahead_of_the_servers(q: Queue) -> None:
         _, _, now, _ = await q.forward(now=None)
         later_seconds, later_micros = await q.client.time()
         assert seconds * 10**6 + micros <= now * 1000 + q.beyond <= later_seconds * 10**6 + later_micros
+
+
+def test_what_is_overdue_is_waited_for_no_longer() -> None:
+    for due, wait in ((NOW + 1500, 1.4995), (NOW, 0.0), (NOW - 5000, 0.0), (-1, None)):
+        found = _forwarded([1, due, NOW, [], 500])
+        assert isinstance(found, Forwarded)
+        assert found.wait == wait

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.outbox.support import Log, text_of
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import PATIENCE, until
-from veredus.store.hints import MAX_PAUSE, Hints
+from veredus.store.hints import MAX_PAUSE, MISSES, Hints
 from veredus.store.store import Store, connect
 from veredus.wire import session_keys as keys
 from veredus.wire.entries import HEADER, Entry, Hint, Kick, Probe, pack_probe, unpack_hints
@@ -83,6 +83,38 @@ async def test_a_deaf_connection_is_red_and_replaced(log: Log) -> None:
         await until(lambda: hints.healthy, what="green")
         await log.push(sid, "a")
         await until(lambda: len(heard.rows) == 1)
+
+
+@VALKEY_ONLY
+async def test_a_new_subscription_has_as_many_probes_to_lose_as_the_first(log: Log) -> None:
+    subscribed: list[int] = []
+    heard = Heard()
+    hints = Hints(log.store.redis, "n1", heard.hints, heard.doubt, probe_every=0.05)
+    subscribe = hints._subscribe
+
+    async def noted() -> None:
+        subscribed.append(hints._number)
+        await subscribe()
+
+    hints._subscribe, hints._probed = noted, lambda: ["nobody hears it"]  # type: ignore[method-assign]
+    task = asyncio.create_task(hints.run())
+    await until(lambda: len(subscribed) == 3)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert subscribed == [0, MISSES, 2 * MISSES]
+
+
+@VALKEY_ONLY
+async def test_a_break_is_noticed_while_a_probe_is_waited_for(log: Log) -> None:
+    heard = Heard()
+    hints = Hints(log.store.redis, "n1", heard.hints, heard.doubt, probe_every=600.0)
+    hints._probed = lambda: ["nobody hears it"]  # type: ignore[method-assign]
+    task = asyncio.create_task(hints.run())
+    await until(lambda: hints._unheard)
+    await log.client.client_kill_filter(_type="pubsub")
+    await until(lambda: heard.doubts == 1, what="a new subscription")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_it_is_red_from_the_first_probe_that_stays_unheard(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

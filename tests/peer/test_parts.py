@@ -328,6 +328,25 @@ async def test_a_peer_says_what_it_is_if_its_user_does_not(gateway: ScriptedGate
             assert gateway.hellos[-1].client == said
 
 
+async def test_who_is_moved_owes_nothing_to_earlier_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+
+    def backoff(config: PeerConfig, failures: int, chance: float, retry_after: float = 0.0) -> float:
+        counted.append(failures)
+        return 0.0
+
+    monkeypatch.setattr(PeerConfig, "backoff", backoff)
+    line = _line()
+    ends = [Gone(4000, ""), Gone(4000, ""), Gone(4000, "", at_once=True), Gone(4000, ""), Gone(4501, "no")]
+
+    async def attempt() -> Gone:
+        return ends.pop(0)
+
+    monkeypatch.setattr(line, "_attempt", attempt)
+    assert await line.run() is not None
+    assert counted == [0, 1, 1]
+
+
 async def test_a_line_that_was_stopped_takes_the_end_of_its_connection_for_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,7 +14,7 @@ from tests.peer.scripted import ScriptedGateway
 from tests.support.waiting import PATIENCE, forever, pause, until
 from veredus.errors import ConfigError
 from veredus.model.delivery import SyncHint
-from veredus.model.frames import Cancel, ErrorCode, Gap, GoAway, Join, Kind, Ping, Volatile
+from veredus.model.frames import Cancel, ErrorCode, Gap, GoAway, Join, Kind, Message, Ping, Volatile
 from veredus.peer import (
     Connected,
     Disconnected,
@@ -212,6 +212,20 @@ async def test_a_reset_goes_on_in_the_new_epoch(gateway: ScriptedGateway) -> Non
         items = await take(peer, 8)
         assert items[3] == Discontinuity("fork")
         assert [item.seq for item in items if isinstance(item, MessageItem)] == [1, 2, 3, 1, 2, 3, 4]
+
+
+async def test_a_fork_behind_what_came_since_the_welcome_takes_back_no_more_than_it_replaces(
+    gateway: ScriptedGateway,
+) -> None:
+    async with connect(gateway.url, **QUICK) as peer:
+        for n in (1, 2):
+            gateway.push(f"old {n}")
+        await until(lambda: peer.stats()["received"] == 2)
+        gateway.session.wire.send(Message(seq=2, ts=7777, body=b'"new 2"'))  # type: ignore[union-attr]
+        await until(lambda: peer.stats()["received"] == 3)
+        items = [await peer.receive(PATIENCE) for _ in range(3)]
+        said = [item.data if isinstance(item, MessageItem) else item for item in items]
+        assert said == ["old 1", Discontinuity("fork"), "new 2"]
 
 
 async def test_the_same_number_with_another_time_is_a_fork_not_a_copy(gateway: ScriptedGateway) -> None:

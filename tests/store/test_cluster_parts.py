@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.support.clusters import Nodes
+from tests.support.waiting import until
 from veredus.errors import ConnectionLost
 from veredus.store import cluster as module
 from veredus.store.address import parse_url
@@ -109,3 +110,36 @@ async def test_closed_it_has_no_connection_left(nodes: Nodes) -> None:
     await cluster.close()
     assert not any(connection is not None and connection.alive for connection in connections)
     assert cluster._nodes == {}
+
+
+async def test_a_close_while_the_cluster_is_asked_for_its_slots_ends_the_asking(deaf: Endpoint) -> None:
+    with socket.socket() as next_one:
+        next_one.bind(("127.0.0.1", 0))
+        next_one.listen()
+        next_one.setblocking(False)
+        hosts = f"127.0.0.1:{deaf[1]},127.0.0.1:{next_one.getsockname()[1]}"
+        cluster = Cluster(parse_url(f"redis+cluster://{hosts}"), 600.0, "test")
+        calling = asyncio.create_task(cluster.command("GET", "a", key="a"))
+        await until(lambda: deaf in cluster._nodes, what="a question to the first")
+        await cluster.close()
+        with pytest.raises(ConnectionLost, match="closed while the cluster was asked for its slots"):
+            await calling
+        with pytest.raises(BlockingIOError):
+            next_one.accept()
+
+
+async def test_a_redirect_that_names_no_host_means_the_one_that_gave_it(nodes: Nodes, cluster: Cluster) -> None:
+    """As nodes behind an address that they do not know themselves say it."""
+    first, second = (nodes.servers[node].client() for node in range(2))
+    for client in (first, second):
+        client.config_set("cluster-preferred-endpoint-type", "unknown-endpoint")
+    try:
+        key = _keys(nodes)[0]
+        wrong, right = nodes.servers[1].port, nodes.servers[0].port
+        await cluster._map.find(slot_of(key))
+        cluster._map._owners[slot_of(key)] = ("127.0.0.1", wrong)
+        assert await cluster.command("EXISTS", key, key=key) == 0
+        assert await cluster.place(key) == f"127.0.0.1:{right}"
+    finally:
+        for client in (first, second):
+            client.config_set("cluster-preferred-endpoint-type", "ip")

@@ -135,7 +135,10 @@ class RealServer:
             command += [str(config), "--sentinel", "--port", str(self.port), "--dir", self.folder]
         else:
             command += ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder]
-            command += ["--save", "", "--appendonly", "no", "--unixsocket", self.socket, *self._options]
+            command += ["--save", "", "--appendonly", "no", "--unixsocket", self.socket]
+            # On a busy machine a script over thousands of tasks takes more than the five seconds after which a server
+            # answers BUSY to everybody.
+            command += ["--lua-time-limit", "0", *self._options]
         with open(f"{self.folder}/log", "ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent

@@ -81,6 +81,19 @@ def test_a_repeated_complaint_is_counted_not_repeated(
     ]
 
 
+def test_a_complaint_that_never_pauses_is_told_again_all_the_same(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
+    told = Complaints()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(7):
+            told.say("a", "trouble")
+            now += 1.0
+    assert [record.getMessage() for record in caplog.records] == ["trouble", *["trouble (2 more like this)"] * 2]
+
+
 def test_an_outage_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     told = Complaints()
     with caplog.at_level(logging.WARNING):

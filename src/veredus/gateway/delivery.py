@@ -73,7 +73,7 @@ class Delivery:
         self._flushing = False
         self._wanting: deque[Connection] = deque()
         self._reads = 0
-        self._acks = Acks(outbox, sessions, lambda exc: self._outage(exc, []))
+        self._acks = Acks(outbox, sessions, self._outage)
         self._errands = Errands("delivery")
         self._strays: dict[str, None] = {}
         self._wall_offset = clock.time() - clock.monotonic()
@@ -186,7 +186,7 @@ class Delivery:
         try:
             excerpts = await self._outbox.read(rows) if rows else []
         except StoreError as exc:
-            self._outage(exc, asked)
+            self._outage(exc)
             return
         finally:
             self._reads -= 1
@@ -296,11 +296,8 @@ class Delivery:
 
     # Without Redis.
 
-    def _outage(self, exc: StoreError, asked: list[Connection]) -> None:
-        """Keep the sockets, stop pumping, look again soon."""
-        for connection in asked:
-            connection.reading = True
-        self._wanting.extend(asked)
+    def _outage(self, exc: StoreError) -> None:
+        """Keep the sockets, stop pumping, try again soon; then all are looked at."""
         self._complaints.error(("gateway", "log"), "the clients' logs cannot be reached", exc)
         if not self.degraded:
             self.degraded = True

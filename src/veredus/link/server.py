@@ -283,7 +283,7 @@ class ServerLink:
         queue = self._queue
         if self._doubtful:  # with the last one that was sent, to compare it
             room = max(1, self._window_messages - queue.pending_count)
-            return Wanted(max(queue.last_sent_seq, 1), room, max(1024, self._window_bytes - queue.pending_bytes))
+            return Wanted(queue.last_sent_seq, room, max(1024, self._window_bytes - queue.pending_bytes))
         expected = queue.next_expected_seq
         waiting = queue.first_waiting_seq
         missing = (self.top if waiting is None else max(waiting - 1, expected)) - expected + 1

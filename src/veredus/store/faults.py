@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from typing import TypeVar
 
 from veredus.errors import AuthError, CommandRefused, ConnectionLost, NotReady, StoreError
+
+T = TypeVar("T")
 
 
 class NoScript(CommandRefused):
@@ -65,3 +68,14 @@ def from_system(exc: BaseException, where: str) -> StoreError:
     return ConnectionLost(
         f"cannot connect to {where}: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}"
     )
+
+
+async def shared(task: asyncio.Task[T], problem: str) -> T:
+    """Wait for what others wait for too. Called off, it is a lost connection for all of them, and nobody's cancel."""
+    caller = asyncio.current_task()
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled() and caller is not None and not caller.cancelling():
+            raise ConnectionLost(problem) from None
+        raise

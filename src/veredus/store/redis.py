@@ -169,13 +169,7 @@ class Server:
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._make_connection())
             self._connecting.add_done_callback(self._connected)
-        connecting, caller = self._connecting, asyncio.current_task()
-        try:
-            return await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            if connecting.cancelled() and caller is not None and not caller.cancelling():
-                raise ConnectionLost(f"{self.address.describe()}: closed while it was connecting") from None
-            raise
+        return await faults.shared(self._connecting, f"{self.address.describe()}: closed while it was connecting")
 
     def _connected(self, task: asyncio.Task[Connection]) -> None:
         if self._connecting is task:

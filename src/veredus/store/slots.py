@@ -10,6 +10,7 @@ from typing import Any
 
 from veredus import forks
 from veredus.errors import ConnectionLost, StoreError
+from veredus.store import faults
 
 SLOTS = 16384
 REFRESH = 1.0
@@ -56,7 +57,7 @@ class SlotMap:
         """The same, asking the nodes if it is not known."""
         endpoint = self._owners[slot]
         if endpoint is None:
-            await asyncio.shield(self._learn())
+            await faults.shared(self._learn(), "closed while the cluster was asked for its slots")
             endpoint = self._owners[slot]
         if endpoint is None:
             raise ConnectionLost(f"no node of the cluster has slot {slot}")
