@@ -30,6 +30,7 @@ class ScriptedSentinel:
         self.mute = False
         self.unanswered: set[str] = set()
         """Commands that it leaves without an answer."""
+        self.refused: set[str] = set()
         self.commands: list[list[str]] = []
         self.subscribers: list[asyncio.StreamWriter] = []
         self.connections: set[asyncio.StreamWriter] = set()
@@ -76,6 +77,8 @@ class ScriptedSentinel:
             writer.close()
 
     def _answer(self, command: list[str], writer: asyncio.StreamWriter) -> bytes:
+        if command[0] in self.refused:
+            return b"-ERR not here\r\n"
         if command[0] == "SENTINEL":
             if self.error:
                 return f"-{self.error}\r\n".encode()
@@ -191,6 +194,14 @@ async def test_when_one_is_gone_it_listens_to_another(
     await until(lambda: OTHER in switches)
     two[1].cut()
     await until(lambda: two[1].count("SUBSCRIBE") >= 2, what="a new subscription to the only one left")
+    sentinels.close()
+
+
+async def test_one_that_refuses_to_be_listened_to_is_left_for_another(two: list[ScriptedSentinel]) -> None:
+    two[0].refused = {"SUBSCRIBE"}
+    sentinels = _sentinels(two, [])
+    sentinels.listen()
+    await until(lambda: two[1].subscribers, what="a subscription to the second")
     sentinels.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.servers import RealServer
-from tests.support.waiting import PATIENCE, until
+from tests.support.waiting import PATIENCE, pause, until
 from veredus.errors import ConnectionLost
 from veredus.store.store import Store, Subscription, Watch, connect
 
@@ -89,3 +89,12 @@ async def test_a_broken_subscription_says_so_once_and_a_closed_one_does_not(stor
     await subscription.ping()
     subscription.close()
     assert calls == [1]
+
+
+async def test_the_end_of_a_connection_is_told_once(store: Store) -> None:
+    connection = await store.redis.open("")
+    told: list[bool] = []
+    connection.on_close = lambda: told.append(connection.alive)
+    connection.close()
+    await pause(0.05, proves="what asyncio says of the end is no second one")
+    assert told == [False]
