@@ -51,3 +51,13 @@ async def test_many_thousands_in_one_call(q: Queue) -> None:
     await keep(q, **{f"t{i}": 1 for i in range(9000)})
     assert await q.expire(limit=9000, now=NOW + 10_000) == 9000
     assert await q.client.zcard(q.key("completed")) == 0
+
+
+async def test_due_times_of_tasks_that_no_longer_wait_are_removed(q: Queue) -> None:
+    await q.schedule(("taken by Go", "+1000"), ("waits", "+1000"), ("later", "+90000"))
+    await q.client.zrem(q.key("scheduled"), "taken by Go", "later")
+    await q.client.zadd(q.key("retry"), {"retried by Go": 1})
+    await q.client.zadd(q.key("due"), {"retried by Go": NOW})
+    assert await q.expire(now=NOW + 3001) == 1
+    assert await q.client.zrange(q.key("due"), 0, -1) == [b"retried by Go", b"waits", b"later"]
+    assert await q.expire(now=NOW + 92_001) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -96,8 +97,28 @@ async def test_a_running_task_is_marked_and_its_worker_told(q: Queue, action: st
     async with listening(q, "asynq:cancel") as heard:
         assert await cancel(q, "a", action) == [b"cancelling", b""]
     assert heard == [("asynq:cancel", b"a")]
-    fields = before[q.task("a")].value | {"cancel": action}
+    fields = before[q.task("a")].value | {"cancel": action, "cancel_of": hashlib.sha1(await _message(q)).hexdigest()}
     assert differences(before, await q.everything()) == {q.task("a"): Key("hash", fields, "none")}
+
+
+async def _message(q: Queue) -> bytes:
+    message: bytes = await q.client.hget(q.task("a"), "msg")
+    return message
+
+
+@pytest.mark.parametrize("way", ["given back", "retried by Go"])
+async def test_a_mark_counts_for_the_attempt_that_it_was_made_for(q: Queue, way: str) -> None:
+    await q.activate("a")
+    await cancel(q, "a", "archive")
+    await q.client.lrem(q.key("active"), 0, "a")
+    await q.client.zrem(q.key("lease"), "a")
+    await q.client.lpush(q.key("pending"), "a")
+    await q.client.hset(q.task("a"), "state", "pending")
+    if way == "retried by Go":
+        await q.client.hset(q.task("a"), "msg", "as Go wrote it for its next attempt")
+    _, reply = await q.dequeue(number=2)
+    assert reply[5] == ([b"a", b"archive"] if way == "given back" else [])
+    assert ("cancel" in await q.fields("a"), "cancel_of" in await q.fields("a")) == (way == "given back",) * 2
 
 
 async def test_the_order_of_the_others_stays(q: Queue) -> None:

@@ -11,15 +11,21 @@ import pytest
 from tests.support.fences import FENCES, Fence
 from tests.support.keyspace import Key
 from tests.support.queue import LEASE_MS, NOW, Queue, differences
+from veredus.model.message import TaskMessage
 from veredus.store.leases import EXTEND, RECOVER
 from veredus.store.results import AWAIT, PROGRESS, WRITE
+from veredus.wire.messages import decode_task, encode_task
 
 CHANNEL = "asynq:ends:me"
 
 
-async def look(q: Queue, task_id: str, channel: str = CHANNEL) -> list[Any]:
-    reply: list[Any] = await q.redis.run(AWAIT, [q.task(task_id)], [channel])
+async def look(q: Queue, task_id: str, channel: str = CHANNEL, keep: int = 0) -> list[Any]:
+    reply: list[Any] = await q.redis.run(AWAIT, [q.task(task_id)], [channel, keep])
     return reply
+
+
+def message_bytes(retention: int = 0) -> bytes:
+    return encode_task(TaskMessage(type="t", payload=b"P", id="a", queue="q", retry=1, timeout=60, retention=retention))
 
 
 async def progress(q: Queue, task_id: str, owner: str, data: bytes = b"{}") -> int:
@@ -52,15 +58,36 @@ def said(q: Queue, verb: str, task_id: str, body: bytes = b"") -> bytes:
 
 
 async def test_nothing_is_made_for_a_task_that_does_not_exist(q: Queue) -> None:
-    assert await look(q, "a") == [b"", None, None, None, None, None]
+    assert await look(q, "a") == [b"", None, None, None, None, None, None]
     assert await q.everything() == {}
 
 
 async def test_a_listener_is_written_down_once_and_beside_others(q: Queue) -> None:
     await q.enqueue(("a", b"A"))
     for channel in (CHANNEL, "asynq:ends:you", CHANNEL, "asynq:ends:m"):
-        assert await look(q, "a", channel) == [b"pending", b"A", None, None, None, None]
+        assert await look(q, "a", channel) == [b"pending", b"A", None, None, None, None, None]
     assert (await q.fields("a"))["waited"] == f"{CHANNEL} asynq:ends:you asynq:ends:m"
+
+
+async def test_a_task_that_go_may_run_is_kept_for_whoever_waits(q: Queue) -> None:
+    plain, kept = message_bytes(), message_bytes(retention=300)
+    await q.enqueue(("c", plain))
+    await q.dequeue()
+    await q.enqueue(("a", plain), ("b", kept))
+    for task_id in "abc":
+        await look(q, task_id, keep=60)
+        await look(q, task_id, "asynq:ends:you", keep=60)
+    found = [decode_task(await q.client.hget(q.task(task_id), "msg")) for task_id in "abc"]
+    assert [message.retention for message in found] == [60, 300, 0], "a running one is in Go's memory already"
+    assert (found[0].type, found[0].payload) == ("t", b"P")
+
+
+async def test_a_cancel_mark_for_another_message_is_not_shown(q: Queue) -> None:
+    await q.activate("a")
+    await q.client.hset(q.task("a"), mapping={"cancel": "archive", "cancel_of": "0" * 40})
+    assert (await look(q, "a"))[4] is None
+    await q.client.hdel(q.task("a"), "cancel_of")
+    assert (await look(q, "a"))[4] == b"archive", "an older version wrote it"
 
 
 async def test_who_only_looks_changes_nothing(q: Queue) -> None:

@@ -184,7 +184,7 @@ class Queue:
         return bool(swept), rows, [task_id.decode() for task_id in tidied]
 
     async def expire(self, *, limit: int = 100, now: int = NOW) -> int:
-        return int(await self._run(EXPIRE, self.keys("completed"), [self.prefix, limit], now))
+        return int(await self._run(EXPIRE, self.keys("completed scheduled retry due"), [self.prefix, limit], now))
 
     # What stands in Redis.
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 
 from veredus.cli.common import confirm, console, echo_json, inspecting, json_option, plain, progress_bar
+from veredus.inspector.findings import KINDS
 from veredus.inspector.inspector import Inspector
 
+SHOWN = 5
+"""Findings of one kind in one queue that are shown one by one; the others are counted. `--json` has them all."""
 _MARKS = {"ok": "[green]ok[/]  ", "warn": "[yellow]warn[/]", "bad": "[red]bad[/] "}
 
 
@@ -37,9 +42,16 @@ async def doctor(inspector: Inspector, queue: str | None, repair: bool, yes: boo
         echo_json([finding.as_dict() for finding in findings])
     else:
         out = console()
+        alike: Counter[tuple[str, str]] = Counter()
         for finding in findings:
-            text = finding.text + (f" -> {finding.advice}" if finding.advice else "")
-            out.print(_MARKS[finding.level], plain(text), soft_wrap=True)
+            alike[finding.queue, finding.kind] += 1
+            if alike[finding.queue, finding.kind] <= SHOWN or not finding.repairable:
+                text = finding.text + (f" -> {finding.advice}" if finding.advice else "")
+                out.print(_MARKS[finding.level], plain(text), soft_wrap=True)
+        for (name, kind), count in alike.items():
+            if count > SHOWN and kind in KINDS:
+                text = f"queue {name!r}: {count - SHOWN:,} more of the kind {kind} -> {KINDS[kind][2]}"
+                out.print(_MARKS[KINDS[kind][0]], plain(text), soft_wrap=True)
         if not any(finding.repairable for finding in findings):
             out.print("every task is where it should be")
     return 1 if any(finding.level == "bad" for finding in findings) else 0

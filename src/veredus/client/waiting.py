@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 import os
@@ -12,7 +13,8 @@ from collections.abc import AsyncIterator
 
 from veredus.errors import ConnectionLost, NotReady, StoreError
 from veredus.store.redis import Redis
-from veredus.store.results import GONE, Results, Sight, heard
+from veredus.store.results import DONE, GONE, Results, Sight, heard
+from veredus.store.roll import Roll
 from veredus.store.wakeups import Subscription
 from veredus.wire import keys
 
@@ -21,6 +23,10 @@ logger = logging.getLogger("veredus.client")
 LOOK = 15.0
 """Seconds after which those who still wait are looked up all the same: a Go worker tells nobody, and a connection can
 be dead without a sign. A listener that nobody needs any more ends at the same beat."""
+LOOK_BESIDE_GO = 1.0
+"""The same where Go servers live."""
+MOST_BESIDE_GO = 500
+"""Tasks that are looked up so often; the others wait for their turn."""
 LAST_WORD = 0.5
 """Seconds for which a task that is gone may still be announced: the message and the look travel on two connections."""
 
@@ -32,6 +38,10 @@ class Listener:
 
     def __init__(self, redis: Redis, results: Results, *, patience: float = 5.0) -> None:
         self._results = results
+        self._roll = Roll(redis)
+        self._beside_go = False
+        """Whether Go servers live here, which tell nobody how a task ended."""
+        self._checked_at = 0.0
         self._patience = patience
         self.channel = keys.ends(os.urandom(8).hex())
         self._subscription = Subscription(redis, [self.channel], self._receive)
@@ -52,9 +62,12 @@ class Listener:
             sight = await self._look(queue, task_id, self._patience)
             while not sight.ended:
                 yield sight
+                in_go = sight.in_go
                 sight = await self._next(inbox)
                 if not sight.whole:
                     sight = await self._look(queue, task_id, math.inf)
+                if in_go and sight.state == GONE:
+                    sight = Sight(DONE)  # what runs cannot be deleted: Go has finished it
             yield sight
         finally:
             self._inboxes[key].remove(inbox)
@@ -77,7 +90,7 @@ class Listener:
         give_up, pause = time.monotonic() + patience, 0.05
         while True:
             try:
-                return await self._results.look(queue, task_id, self.channel)
+                return await self._results.look(queue, task_id, self.channel, beside_go=self._beside_go)
             except (ConnectionLost, NotReady):
                 if time.monotonic() + pause > give_up:
                     raise
@@ -124,6 +137,7 @@ class Listener:
             broken = asyncio.Event()
             try:
                 await self._subscription.open(broken.set)
+                await self._check_for_go()
                 self._open.set()
                 if again:
                     await self._look_at_all()
@@ -144,17 +158,26 @@ class Listener:
         """Until the connection breaks, or (True) until nobody waits any more."""
         while not broken.is_set():
             try:
-                async with asyncio.timeout(LOOK * random.uniform(0.9, 1.1)):
+                async with asyncio.timeout((LOOK_BESIDE_GO if self._beside_go else LOOK) * random.uniform(0.9, 1.1)):
                     await broken.wait()
             except TimeoutError:
                 if not self._inboxes:
                     return True
+                if time.monotonic() - self._checked_at < LOOK * 0.9:
+                    await self._look_at_all(MOST_BESIDE_GO)
+                    continue
                 await self._subscription.ping()
+                await self._check_for_go()
                 await self._look_at_all()
         return False
 
-    async def _look_at_all(self) -> None:
-        waited = dict(self._tasks)
+    async def _check_for_go(self) -> None:
+        self._beside_go, self._checked_at = await self._roll.has_go(), time.monotonic()
+
+    async def _look_at_all(self, most: int | None = None) -> None:
+        waited = dict(itertools.islice(self._tasks.items(), most))
+        for key in waited if most is not None else ():
+            self._tasks[key] = self._tasks.pop(key)  # to the end: next time it is the turn of others
         sights = await self._results.look_at_all(list(waited.values()), self.channel)
         for key, sight in zip(waited, sights, strict=True):
             self._deliver(key, sight)

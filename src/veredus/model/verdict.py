@@ -87,8 +87,7 @@ def judge(
     end = outcome.end
     if end is End.SUCCEEDED:
         if message.retention > 0 or outcome.result is not None:
-            kept = max(message.retention, result_ttl if outcome.result is not None else 0)
-            return Verdict(Action.COMPLETE, retention=kept)
+            return Verdict(Action.COMPLETE, retention=message.retention if message.retention > 0 else result_ttl)
         return _DONE
     if end is End.ABORTED:
         return Verdict(Action.REQUEUE)

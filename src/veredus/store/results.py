@@ -10,7 +10,7 @@ from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load
 from veredus.wire import keys
 
-AWAIT = load("result/await", keys="task", args="channel [now_ms]")
+AWAIT = load("result/await", keys="task", args="channel keep_s [now_ms]")
 PROGRESS = load("result/progress", keys="lease", args="task_prefix task_id owner progress [now_ms]")
 WRITE = load("result/write", keys="lease", args="task_prefix task_id owner result [now_ms]")
 
@@ -21,6 +21,8 @@ EXPIRED = "expired"
 COMPLETED = "completed"
 ARCHIVED = "archived"
 PROGRESSED = "progress"
+KEPT_FOR_WAITERS = 60
+"""Seconds for which a task is kept that Go may run while somebody waits for it; below 128, to be one byte."""
 ENDS = frozenset({GONE, DONE, CANCELLED, EXPIRED, COMPLETED, ARCHIVED})
 """States after which nothing more happens by itself; only the last two leave anything behind."""
 
@@ -36,6 +38,8 @@ class Sight:
     cancel: str = ""
     """Not empty while it is being cancelled: archive, delete or retry."""
     traceback: bytes = b""
+    in_go: bool = False
+    """It runs, and no Veredus worker has it."""
     whole: bool = True
     """False when the state was told without what belongs to it."""
 
@@ -48,13 +52,18 @@ class Results:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def look(self, queue: str, task_id: str, channel: str = "") -> Sight:
-        """What a task has come to. Unless it has ended, `channel` will be told when it does."""
-        return _sight(await self._redis.run(AWAIT, (keys.task(queue, task_id),), (channel,)))
+    async def look(self, queue: str, task_id: str, channel: str = "", *, beside_go: bool = False) -> Sight:
+        """What a task has come to. Unless it has ended, `channel` will be told when it does.
+
+        `beside_go`: a Go server may run it, which deletes a task without a retention and tells nobody. While it waits,
+        the task gets a retention of a minute.
+        """
+        keep = KEPT_FOR_WAITERS if beside_go else 0
+        return _sight(await self._redis.run(AWAIT, (keys.task(queue, task_id),), (channel, keep)))
 
     async def look_at_all(self, tasks: Sequence[tuple[str, str]], channel: str) -> list[Sight]:
         """The same for many tasks, by queue and id, in one round trip per server."""
-        calls = [Call(AWAIT, (keys.task(queue, task_id),), (channel,)) for queue, task_id in tasks]
+        calls = [Call(AWAIT, (keys.task(queue, task_id),), (channel, 0)) for queue, task_id in tasks]
         replies = await self._redis.run_each(calls)
         for reply in replies:
             if isinstance(reply, BaseException):
@@ -85,7 +94,15 @@ def heard(data: bytes) -> tuple[str, Sight]:
 
 
 def _sight(reply: Any) -> Sight:
-    state, message, result, progress, cancel, traceback = reply
+    state, message, result, progress, cancel, traceback, held = reply
     if not state:
         return Sight(GONE)
-    return Sight(state.decode(), message, result, progress or b"", cancel.decode() if cancel else "", traceback or b"")
+    return Sight(
+        state.decode(),
+        message,
+        result,
+        progress or b"",
+        cancel.decode() if cancel else "",
+        traceback or b"",
+        in_go=state == b"active" and not held,
+    )

@@ -1,4 +1,4 @@
-"""Completed tasks are kept until their retention ends, no longer."""
+"""Completed tasks are kept until their retention ends, due times until their task is due, no longer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load
 from veredus.wire import keys
 
-EXPIRE = load("keep/expire", keys="completed", args="task_prefix limit [now_ms]")
+EXPIRE = load("keep/expire", keys="completed scheduled retry due", args="task_prefix limit [now_ms]")
 
 
 class Retention:
@@ -17,9 +17,16 @@ class Retention:
         self._redis = redis
 
     async def expire(self, queues: Sequence[str], limit: int) -> list[int | StoreError]:
-        """Delete up to `limit` expired ones per queue; returns how many each had."""
+        """Delete up to `limit` expired tasks and as many stale due times per queue; returns how many each had."""
         replies = await self._redis.run_each(
-            [Call(EXPIRE, (keys.completed(queue),), (keys.task_prefix(queue), limit)) for queue in queues]
+            [
+                Call(
+                    EXPIRE,
+                    (keys.completed(queue), keys.scheduled(queue), keys.retry(queue), keys.due(queue)),
+                    (keys.task_prefix(queue), limit),
+                )
+                for queue in queues
+            ]
         )
         for reply in replies:
             if isinstance(reply, BaseException) and not isinstance(reply, StoreError):

@@ -28,6 +28,12 @@ class Roll(Part):
         ]
         return sorted(servers, key=lambda server: (server.started_ns, server.id))
 
+    async def has_go(self) -> bool:
+        """Whether a Go server lives here: one that does not say which types it has handlers for."""
+        servers = await self._records()
+        names = [keys.types(server.host, server.pid, server.id) for server in servers]
+        return None in sound(await self.redis.command_each([("GET", name) for name in names]))
+
     async def unserved(self, queue: str, types: Iterable[str]) -> list[str]:
         """Those of the types that none of the live workers of this queue has a handler for; nothing if it has no worker
         at all. A Go worker does not say what it has handlers for: it may have one for any."""

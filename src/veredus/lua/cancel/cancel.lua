@@ -4,7 +4,8 @@
 -- RETURNS  {outcome, message}: cancelled, cancelling, already ended, not found, not running, or reword: archiving needs
 --   the message with its reason in it, and `expected` is not (or no longer) what the task has
 -- include: clock checks chunks hold locks trim tell lanes limits
--- The mark is a field of the task's hash, so it outlives a lost publish, a dead worker and a way through pending.
+-- The mark is a field of the task's hash, so it outlives a lost publish, a dead worker and a way through pending. It counts for
+-- the attempt or wait that it was made for (include/marks.lua).
 local pending, scheduled, retry, archived, due, groups = unpack(KEYS)
 local task_prefix, group_prefix, channel, max_size, max_age, id, action, expected, message = unpack(ARGV)
 local now, _, nanoseconds = clock(ARGV[10])
@@ -17,7 +18,7 @@ if not state or not old then return { 'not found', '' } end
 if not lock and group then lock = lock_in(old) end -- Go names the lock of a grouped task nowhere else
 if state == 'completed' or state == 'archived' then return { 'already ended', '' } end
 if state == 'active' then
-  redis.call('HSET', key, 'cancel', action)
+  redis.call('HSET', key, 'cancel', action, 'cancel_of', redis.sha1hex(old))
   redis.pcall('PUBLISH', channel, id)
   return { 'cancelling', '' }
 end
@@ -46,7 +47,7 @@ release(lock, id)
 if action == 'archive' then
   redis.call('ZADD', archived, whole(seconds), id)
   redis.call('HSET', key, 'msg', message, 'state', 'archived')
-  redis.call('HDEL', key, 'pending_since', 'waited', 'cancel', 'limited_by', 'traceback')
+  redis.call('HDEL', key, 'pending_since', 'waited', 'cancel', 'cancel_of', 'limited_by', 'traceback')
   keep_within(archived, task_prefix, tonumber(max_size), tonumber(max_age), seconds, 100)
   tell(waited, 'archived', key)
 else

@@ -21,7 +21,7 @@ for i = 1, count do
     redis.call('ZADD', archived, whole(math.floor(now / 1000)), id)
     redis.call('HSET', key, 'msg', message, 'state', 'archived')
     if original ~= '' then redis.call('HSET', key, 'original', original) end
-    redis.call('HDEL', key, 'waited', 'cancel')
+    redis.call('HDEL', key, 'waited', 'cancel', 'cancel_of')
     release(lock ~= '' and lock or fields[1], id)
     tell(fields[2], 'archived', key)
     number = number + 1

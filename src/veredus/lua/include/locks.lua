@@ -10,25 +10,28 @@ local function varint(data, at)
   end
 end
 
--- lock_in: the unique lock that a message names, its field 10: Go keeps it nowhere else for the tasks of a group.
-local function lock_in(data)
-  local at, tag, size = 1, nil, nil
+-- field_in: the value of a message's field, given by its tag: a number or a text; nil without the field.
+local function field_in(data, wanted)
+  local at, tag, value = 1, nil, nil
   while at and at <= #data do
     tag, at = varint(data, at)
-    if not tag then return '' end
-    if tag % 8 == 0 then
-      tag, at = varint(data, at)
-    elseif tag % 8 == 2 then
-      size, at = varint(data, at)
-      if not size then return '' end
-      if tag == 82 then return string.sub(data, at, at + size - 1) end
-      at = at + size
-    else
-      return ''
+    if not tag then return nil end
+    value, at = varint(data, at)
+    if not value then return nil end
+    if tag % 8 == 2 then
+      if tag == wanted then return string.sub(data, at, at + value - 1) end
+      at = at + value
+    elseif tag % 8 ~= 0 then
+      return nil
+    elseif tag == wanted then
+      return value
     end
   end
-  return ''
+  return nil
 end
+
+-- lock_in: the unique lock that a message names, its field 10: Go keeps it nowhere else for the tasks of a group.
+local function lock_in(data) return field_in(data, 82) or '' end
 
 -- lock_of: the unique lock of a task, or '' for none. Only a name under the queue's own prefix is believed.
 local function lock_of(key, field, group)

@@ -13,7 +13,7 @@ local function into_pending(tasks, front, now, nanoseconds)
   local ids = {}
   for _, task in ipairs(tasks) do
     redis.call('HSET', task.key, 'state', 'pending', 'pending_since', nanoseconds)
-    redis.call('HDEL', task.key, 'held', 'limited_by')
+    redis.call('HDEL', task.key, 'held', 'limited_by', 'cancel', 'cancel_of')
     if task.state == 'archived' then redis.call('HDEL', task.key, 'losses') end -- it may crash as often as a new one
     keep_lock(task.lock, task.id, 0)
     -- Whoever runs a task that has expired means it: with the old limit it would be dropped unseen.
@@ -36,7 +36,7 @@ local function into_archive(tasks, seconds, max_size, max_age)
     rows[#rows + 1] = whole(seconds)
     rows[#rows + 1] = task.id
     redis.call('HSET', task.key, 'state', 'archived')
-    redis.call('HDEL', task.key, 'pending_since', 'held', 'waited', 'cancel', 'limited_by')
+    redis.call('HDEL', task.key, 'pending_since', 'held', 'waited', 'cancel', 'cancel_of', 'limited_by')
     release(task.lock, task.id)
   end
   in_chunks('ZADD', archived, rows)

@@ -4,7 +4,7 @@
 -- RETURNS  {now_ms, 1 if it swept or 0 if it only noted the time, {id, message, leases lost so far, ...}, {tidied id, ...},
 --   the instant in ms at which the next lease will expire, or -1, {claimed id, how to cancel it, ...},
 --   1 if the queue has lanes or 0}
--- include: clock checks hold lanes limits
+-- include: clock checks hold lanes limits marks
 -- A claim re-arms the lease for a short while and makes the recoverer its owner; only retry or archive remove the task.
 -- So a recoverer that dies loses nothing, and of several recoverers exactly one gets each task.
 -- A server that stood still, or whose clock was set forward, makes living tasks look dead, because this sweep may run before
@@ -84,7 +84,7 @@ for i = 1, #page, 2 do
         redis.call('HSET', key, 'losses', losses)
       end
       claimed[#claimed + 1] = losses
-      if fields[3] then
+      if fields[3] and mark_for(key, fields[1], fields[3]) then
         cancels[#cancels + 1] = id
         cancels[#cancels + 1] = fields[3]
       end

@@ -23,7 +23,7 @@ for i = 1, count do
     redis.call('ZADD', archived, whole(seconds), id)
     redis.call('HSET', key, 'msg', message, 'state', 'archived')
     if original ~= '' then redis.call('HSET', key, 'original', original) end
-    redis.call('HDEL', key, 'held', 'waited', 'cancel', 'slots', 'traceback')
+    redis.call('HDEL', key, 'held', 'waited', 'cancel', 'cancel_of', 'slots', 'traceback')
     if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
     if is_failure == '1' then failures = failures + 1 end
     release(lock, id)

@@ -20,7 +20,7 @@ for i = 1, count do
     redis.call('ZADD', completed, whole(math.floor(now / 1000) + tonumber(retention)), id)
     redis.call('HSET', key, 'msg', message, 'state', 'completed')
     if has_result == '1' then redis.call('HSET', key, 'result', result) end
-    redis.call('HDEL', key, 'held', 'waited', 'cancel', 'slots', 'traceback')
+    redis.call('HDEL', key, 'held', 'waited', 'cancel', 'cancel_of', 'slots', 'traceback')
     release(lock, id)
     local queue_prefix = string.sub(task_prefix, 1, -3)
     if held[4] then leave_lane(queue_prefix, held[4], id, nanoseconds) end

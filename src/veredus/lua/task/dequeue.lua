@@ -77,7 +77,7 @@ if gate then
   end
   wanted = math.min(wanted, free)
 end
-local seen, expired, stubs = gate and {}, {}, {}
+local seen, expired, stubs, outdated = gate and {}, {}, {}, {}
 local heads, strays, joining = {}, {}, {}
 
 -- Whether it is this task's turn in its lane. One that stands in no lane (somebody ran it again) may begin a new one.
@@ -147,6 +147,11 @@ while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked 
     local key = task_prefix .. id
     local fields = read('HMGET', key, 'msg', 'state', 'expires_at', 'cancel', 'unique_key', 'order_key')
     local reason
+    local cancel = fields[4]
+    if cancel then
+      -- include: marks
+      cancel = mark_for(key, fields[1] or '', cancel)
+    end
     if fields.err then
       reason = 'wrongtype'
     elseif not fields[1] then
@@ -165,23 +170,24 @@ while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked 
       dropped[#dropped + 1] = reason
     else
       if sub(fields[1], 1, head_size) ~= head then look_up_pool(fields[1]) end
-      if not fields[4] and (not pool or room[pool] == 0) then
+      if not cancel and (not pool or room[pool] == 0) then
         is_left = true
         pass(id)
       elseif fields[6] and not has_turn(fields[6], id) then
         strays[#strays + 1] = { id, fields[6] }
-      elseif not gate or fields[4] or gate.admits(id, key, fields[1]) then
+      elseif not gate or cancel or gate.admits(id, key, fields[1]) then
         count = count + 1
         ids[count], keys[count] = id, key
         leases[2 * count - 1], leases[2 * count] = lease_end, id
         rows[2 * count - 1], rows[2 * count] = id, fields[1]
         if fields[5] then locked[#locked + 1] = { fields[5], id } end
-        if fields[4] then
+        if cancel then
           cancels[#cancels + 1] = id
-          cancels[#cancels + 1] = fields[4]
+          cancels[#cancels + 1] = cancel
         elseif pool ~= ANY then
           room[pool] = room[pool] - 1
         end
+        if fields[4] and not cancel then outdated[#outdated + 1] = key end
       end
     end
     if gone and not is_left then gone[#gone + 1] = looked end
@@ -234,6 +240,7 @@ if taken > 0 then
   end
   for _, row in ipairs(locked) do keep_lock(row[1], row[2], lease_ms) end
   delete_all(stubs)
+  for _, key in ipairs(outdated) do call('HDEL', key, 'cancel', 'cancel_of') end
   if #expired + #strays + #joining > 0 then
     -- include: tell lanes
     for _, row in ipairs(expired) do

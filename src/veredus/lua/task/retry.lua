@@ -30,7 +30,11 @@ for i = 1, count do
     if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
     keep_lock(held[3], id, at - now)
     if held[5] then free_slots(string.sub(task_prefix, 1, -3), held[5], id, now, nanoseconds) end
-    if held[2] and not marked then redis.call('HDEL', key, 'cancel') end
+    if marked then
+      redis.call('HSET', key, 'cancel_of', redis.sha1hex(message))
+    elseif held[2] then
+      redis.call('HDEL', key, 'cancel', 'cancel_of')
+    end
     if front == '1' then redis.call('HSET', key, 'front', '1') end -- forward brings it to the front of the line
     if crashed == '1' then redis.pcall('HINCRBY', key, 'losses', 1) end -- as recover counts those of a lost worker
     if is_failure == '1' then

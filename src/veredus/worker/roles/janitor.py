@@ -1,4 +1,4 @@
-"""Janitor: deletes completed tasks whose retention has ended, in every queue there is."""
+"""Janitor: deletes completed tasks whose retention has ended, and stale due times, in every queue there is."""
 
 from __future__ import annotations
 

@@ -1,0 +1,140 @@
+"""What only shows beside a live Go server: marks, indexes and waiting that Go knows nothing of."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.support import FAST, Look
+from tests.interop.live.peer import go_peer
+from tests.interop.live.python_side import PythonSide
+from tests.support.keyspace import check_invariant
+from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
+from veredus import ResultGone
+
+pytestmark = VALKEY_ONLY
+SLOW = {"behave": "wait", "ms": 60_000, "times": 1}
+
+
+async def test_the_index_of_due_times_is_empty_after_go_ran_our_delayed_tasks(
+    program: Path, url: str, redis_client: Any
+) -> None:
+    """Of a queue that no Veredus worker serves: any Veredus worker on this server sweeps it."""
+    side, look = PythonSide(url), Look(redis_client, "for-go")
+    async with side.app as app, go_peer(program, url) as peer:
+        await peer.serve("go:work", queue="for-go")
+        handles = await app.enqueue_many([app.call("go:work", {}, queue="for-go", delay=0.1) for _ in range(600)])
+        await until(lambda: len(peer.ran) == len(handles), seconds=60)
+        assert await redis_client.zcard("asynq:{for-go}:due") == 600
+        command = [sys.executable, "-m", "veredus", "doctor", "--redis", url]
+        shown = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+        assert shown.stdout.count("stale") == 6, "a few lines, however many entries"
+        assert "595 more of the kind stale_due" in shown.stdout
+        async with app.worker("shared", **FAST):
+
+            async def swept() -> bool:
+                return bool(await redis_client.zcard("asynq:{for-go}:due") == 0)
+
+            await until(swept)
+    assert await look.counters() == (600, 0)
+    assert await check_invariant(redis_client) == []
+
+
+async def test_a_cancel_counts_for_the_attempt_of_go_that_it_was_made_for(
+    program: Path, url: str, redis_client: Any
+) -> None:
+    """Go retries what is cancelled. The next attempt, which is ours, runs."""
+    side, look = PythonSide(url), Look(redis_client, "shared")
+    async with side.app as app, go_peer(program, url) as peer:
+        await peer.serve("py:work", queue="shared", retry_ms=1000)
+        handle = await app.enqueue("py:work", SLOW, queue="shared")
+        await until(lambda: peer.began)
+        await app.inspector().cancel("shared", handle.id)
+        await look.ends(handle.id, "retry")
+        await peer.do("stop")
+        async with app.worker("shared", **FAST):
+            await look.ends(handle.id, "gone")
+    assert [job.retried for job in side.ran] == [1]
+    assert await check_invariant(redis_client) == []
+
+
+@pytest.mark.parametrize("by", ["go", "us"])
+async def test_a_task_that_go_archived_after_a_cancel_runs_when_it_is_run_by_hand(
+    program: Path, url: str, redis_client: Any, by: str
+) -> None:
+    side, look = PythonSide(url), Look(redis_client, "shared")
+    async with side.app as app, go_peer(program, url) as peer:
+        await peer.serve("py:work", queue="shared")
+        handle = await app.enqueue("py:work", {"behave": "wait", "ms": 2000}, queue="shared", max_retry=0)
+        await until(lambda: peer.began)
+        await app.inspector().cancel("shared", handle.id)
+        await look.ends(handle.id, "archived")
+        await peer.do("stop")
+        await (peer.do("run", queue="shared", id=handle.id) if by == "go" else app.inspector().run("shared", handle.id))
+        async with app.worker("shared", **FAST):
+            await look.ends(handle.id, "gone")
+    assert len(side.ran) == 1
+    assert await check_invariant(redis_client) == []
+
+
+@pytest.mark.parametrize("waits", ["before it runs", "while it runs"])
+async def test_whoever_waits_for_a_task_that_go_runs_is_told_soon(
+    program: Path, url: str, redis_client: Any, waits: str
+) -> None:
+    side = PythonSide(url)
+    async with side.app as app, go_peer(program, url) as peer:
+        await peer.serve("go:work", queue="for-go")
+        await until(app.inspector().servers)
+        delay = 2 if waits == "before it runs" else None
+        handle = await app.enqueue("go:work", {"behave": "sleep", "ms": 1500}, queue="for-go", delay=delay)
+        if waits == "while it runs":
+            await until(lambda: peer.began)
+        value, ended = await _result(handle)
+        assert value is None
+        (ran,) = peer.ran
+        assert ended - ran["at"] < 5, "Go tells nobody: those who wait look every second"
+    assert await check_invariant(redis_client) == []
+
+
+async def test_a_result_that_go_wrote_reaches_whoever_waits_without_a_retention(program: Path, url: str) -> None:
+    side = PythonSide(url)
+    async with side.app as app, go_peer(program, url) as peer:
+        await peer.serve("go:work", queue="for-go")
+        await until(app.inspector().servers)
+        handle = await app.enqueue("go:work", {"result": '{"n":7}'}, queue="for-go", delay=1.5)
+        assert await handle.result(timeout=20) == {"n": 7}
+
+
+async def test_a_task_that_was_deleted_while_somebody_waits_is_gone(program: Path, url: str) -> None:
+    side = PythonSide(url)
+    async with side.app as app, go_peer(program, url) as peer:
+        await peer.serve("go:other", queue="for-go")
+        handle = await app.enqueue("go:work", {}, queue="other")
+        waiting = _result(handle)
+        await until(lambda: app.inspector().queues())
+        await peer.do("delete", queue="other", id=handle.id)
+        with pytest.raises(ResultGone):
+            await waiting
+
+
+async def test_a_retention_that_go_asked_for_is_kept_as_it_is(program: Path, url: str, redis_client: Any) -> None:
+    side, look = PythonSide(url), Look(redis_client, "shared")
+    async with side.app as app, go_peer(program, url) as peer, app.worker("shared", **FAST):
+        (sent,) = await peer.enqueue("py:work", {"result": "r"}, queue="shared", retention_ms=90_000)
+        await look.ends(sent["id"], "completed")
+        assert (await peer.task("shared", sent["id"]))["retention"] == 90
+
+
+def _result(handle: Any) -> Any:
+    async def wait() -> tuple[Any, float]:
+        value = await handle.result(timeout=40)
+        return value, time.time()
+
+    return asyncio.ensure_future(wait())
