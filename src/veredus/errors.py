@@ -9,7 +9,8 @@
     │   ├── AuthError          wrong or missing password, or a permission is missing
     │   ├── NotReady           the server is loading, read-only or failing over: try again soon
     │   ├── NotConfirmed       written, but not known to be as safe as was asked for
-    │   └── CommandRefused     Redis answered with an error of its own (wrong type, out of memory, ...)
+    │   └── CommandRefused     Redis answered with an error of its own (wrong type, ...)
+    │       └── ServerFull     the server's memory is full: it takes no new tasks until there is room
     ├── TaskError
     │   ├── TaskNotFound       no task with this id is in this queue
     │   ├── WrongState         what was asked is not possible in the state that the task is in
@@ -117,6 +118,19 @@ class NotConfirmed(StoreError):
 
 class CommandRefused(StoreError):
     """Redis answered with an error of its own."""
+
+
+class ServerFull(CommandRefused):
+    """The server's memory is full (`maxmemory`): it takes no new tasks. Workers go on, and make room."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+    def __str__(self) -> str:
+        return (
+            f"the server's memory is full, it takes no new tasks: raise its maxmemory, delete completed and archived "
+            f"tasks, or wait until workers have made room ({self.args[0]})"
+        )
 
 
 class TaskError(VeredusError):

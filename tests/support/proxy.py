@@ -27,6 +27,8 @@ class Proxy:
         self.may_break = asyncio.Event()
         """Cleared by a test to keep a connection whose reply is lost open and silent, until it is set again."""
         self.may_break.set()
+        self.rate = 0
+        """Bytes that pass in a second, each way; 0 for all there are."""
         self.marker = b"EVAL"
         self.instead: dict[bytes, bytes] = {}
         """What stands in replies, and what to say instead; as long as that."""
@@ -67,9 +69,16 @@ class Proxy:
                 if self.lose_reply:
                     self.lose_reply -= 1
                     self._doomed.add(writer)
-            server.write(data)
-            await server.drain()
+            await self._pass(data, server)
         server.close()
+
+    async def _pass(self, data: bytes, writer: asyncio.StreamWriter) -> None:
+        part = max(4096, self.rate // 20) if self.rate else len(data)
+        for first in range(0, len(data), part):
+            if self.rate:
+                await asyncio.sleep(part / self.rate)
+            writer.write(data[first : first + part])
+            await writer.drain()
 
     async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await server.read(1 << 20):
@@ -85,8 +94,7 @@ class Proxy:
             for said, instead in self.instead.items():
                 assert len(said) == len(instead)
                 data = data.replace(said, instead)
-            writer.write(data)
-            await writer.drain()
+            await self._pass(data, writer)
         writer.close()
 
 

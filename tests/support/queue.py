@@ -14,7 +14,7 @@ from veredus.store.leases import EXTEND, RECOVER
 from veredus.store.redis import Redis
 from veredus.store.retention import EXPIRE
 from veredus.store.scripts import Script
-from veredus.store.work import ARCHIVE, COMPLETE, DEQUEUE, DONE, REQUEUE, RETRY
+from veredus.store.work import ARCHIVE, COMPLETE, DEQUEUE, DONE, MOST_BYTES, REQUEUE, RETRY
 from veredus.wire import keys
 
 NOW = 4_000_000_000_250
@@ -95,7 +95,7 @@ class Queue:
         """The ids handed out, and the whole reply. Without `startable`, every task can be started."""
         names = [*self.keys("pending paused active lease"), keys.batch(self.name, worker)]
         args = [self.prefix, wanted, lease_ms, f"{worker}:{number}", number, again, 600_000]
-        args += [startable, cursor, *(rooms or Rooms(loop=wanted))]
+        args += [startable, cursor, *(rooms or Rooms(loop=wanted)), MOST_BYTES]
         reply = await self._run(DEQUEUE, names, args, now)
         return [task_id.decode() for task_id in reply[3][::2]], reply
 

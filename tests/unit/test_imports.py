@@ -165,6 +165,7 @@ NAMES = [
     "ResultGone",
     "RevokeTask",
     "ScheduleNotFound",
+    "ServerFull",
     "ServerNotFound",
     "SkipRetry",
     "Spread",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import Hashable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.waiting import PATIENCE, forever, until
 from veredus import App, ConfigError
-from veredus.errors import ConnectionLost
+from veredus.errors import ConnectionLost, NotReady, ServerFull, StoreError
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
 from veredus.worker import complaints
@@ -105,6 +106,36 @@ def test_an_outage_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCap
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
     assert "not available" in caplog.records[0].getMessage()
     assert "available again" in caplog.records[1].getMessage()
+
+
+@pytest.mark.parametrize("exc", [NotReady("MISCONF"), ServerFull("OOM")])
+def test_a_refusal_ends_when_those_who_were_refused_succeed(
+    exc: StoreError, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server answers others all the same, and each answer would else be told as its end."""
+    now = [1000.0]
+    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now[0])
+    told = Complaints()
+    for _ in range(10):
+        told.error(("settle", "a"), "cannot settle", exc)
+        told.recovered(("dequeue", "a"))
+        now[0] += 1
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    told.recovered(("settle", "a"))
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+@pytest.mark.parametrize("subject", ["heartbeat", "subscribe", ("watch", "a")])
+def test_an_answer_on_another_connection_does_not_end_the_outage_of_ones_own(
+    subject: Hashable, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Complaints()
+    for _ in range(3):
+        told.error(subject, "failed", ConnectionLost("gone"))
+        told.recovered(("dequeue", "a"))
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    told.recovered(subject)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
 def test_of_several_servers_one_that_is_missing_is_told_once_while_the_others_answer(

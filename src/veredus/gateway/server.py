@@ -31,6 +31,7 @@ from veredus.link.transports.base import Transport
 from veredus.model.frames import CloseCode, Hello, Request
 from veredus.store.hints import Hints
 from veredus.store.store import Store
+from veredus.worker.announcement import warn_of_eviction
 from veredus.worker.complaints import Complaints
 from veredus.worker.lifespan import close, open_lifespan
 from veredus.worker.mux import Mux
@@ -90,6 +91,7 @@ class Gateway:
         self._store = Store(redis, patience=3.0)
         try:
             await self._store.set_clock(self._clock)
+            await warn_of_eviction(self._store)
             self._lifespan = contextlib.AsyncExitStack()
             if self.app.lifespan is not None and any(rule.where == "gateway" for rule in self.app.actions.values()):
                 await open_lifespan(self.app, self._lifespan)

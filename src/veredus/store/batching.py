@@ -19,13 +19,15 @@ MAX_IN_FLIGHT = 2
 """One on its way while the next is being filled."""
 
 
-def in_batches(items: Sequence[Item], size_of: Callable[[Item], int], most: int = MAX_ITEMS) -> Iterator[list[Item]]:
+def in_batches(
+    items: Sequence[Item], size_of: Callable[[Item], int], most: int = MAX_ITEMS, most_bytes: int = MAX_BYTES
+) -> Iterator[list[Item]]:
     """Cut into batches that one script call can take, in order: neither too many items nor too many bytes."""
     batch: list[Item] = []
     total = 0
     for item in items:
         size = size_of(item)
-        if batch and (len(batch) >= most or total + size > MAX_BYTES):
+        if batch and (len(batch) >= most or total + size > most_bytes):
             yield batch
             batch, total = [], 0
         batch.append(item)

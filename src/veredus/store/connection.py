@@ -17,7 +17,7 @@ from typing import Any, cast
 import hiredis
 
 from veredus import forks
-from veredus.errors import AuthError, ConnectionLost, StoreError
+from veredus.errors import AuthError, ConnectionLost, NotReady, StoreError
 from veredus.store import faults
 
 Argument = str | bytes | int | float
@@ -45,6 +45,12 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._watch_at = 0.0
+        self._heard_at = 0.0
+        """When bytes last came."""
+        self._written = 0
+        self._unsent = 0
+        self._sent = 0
+        """Bytes that were still to be sent, and that had been sent, when the watchdog last looked."""
         self._pid = os.getpid()
 
     def call(self, *args: Argument, timeout: float | None = None) -> asyncio.Future[Any]:
@@ -62,13 +68,22 @@ class Connection(asyncio.Protocol):
         futures = [self._loop.create_future() for _ in range(count)]
         self._waiting.extend([(future, expires) for future in futures])
         self._transport.write(data)
+        self._written += len(data)
         if self._watchdog is None:
+            self._is_sending()
             self._watch_in(self._timeout)
         return futures
 
     def _watch_in(self, seconds: float) -> None:
         self._watch_at = time.monotonic() + seconds
         self._watchdog = self._loop.call_later(seconds, self._watch)
+
+    def _is_sending(self) -> bool:
+        """Whether some of what was still to be sent at the last look has been sent since."""
+        unsent, sent = self._unsent, self._sent
+        self._unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        self._sent = self._written - self._unsent
+        return unsent > 0 and self._sent > sent
 
     def close(self, reason: StoreError | None = None) -> None:
         """Close the socket; whoever still waits gets the reason."""
@@ -77,17 +92,21 @@ class Connection(asyncio.Protocol):
         self._fail(reason or ConnectionLost(f"the connection to {self.where} was closed"))
 
     def _watch(self) -> None:
-        """A server that does not answer in time is treated as gone; checked rarely, not with a timer per call."""
+        """A server that does not answer in time is treated as gone; checked rarely, not with a timer per call. While an
+        answer is still coming, or the question is still being sent, it is only slow."""
         self._watchdog = None
-        if not self._waiting or not self.alive:
+        if not self._waiting or not self.alive or self._transport is None:
             return
         now = time.monotonic()
-        left = self._waiting[0][1] - now
+        left = max(self._waiting[0][1], self._heard_at + self._timeout) - now
+        is_sending = self._is_sending()
         if left > 0:
             self._watch_in(left + 0.01)
         elif now - self._watch_at > STANDSTILL:
             # It is this process that was late: the answer may have come long ago and only not been read.
             self._watch_in(max(self._timeout, SECOND_CHANCE))
+        elif is_sending:
+            self._watch_in(self._timeout)
         else:
             self.close(ConnectionLost(f"{self.where} did not answer in time"))
 
@@ -130,6 +149,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         reader, waiting = self._reader, self._waiting
+        self._heard_at = time.monotonic()
         reader.feed(data)
         try:
             while (reply := reader.gets()) is not False:
@@ -210,5 +230,5 @@ async def _introduce(connection: Connection, username: str, password: str, db: i
         await connection.call("CLIENT", "SETNAME", name)
     except StoreError as exc:
         # A user without the right to CLIENT works all the same; one that is not logged in does not.
-        if str(exc).startswith("NOAUTH") or isinstance(exc, ConnectionLost):
+        if str(exc).startswith("NOAUTH") or isinstance(exc, ConnectionLost | NotReady):
             raise

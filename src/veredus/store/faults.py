@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from typing import TypeVar
 
-from veredus.errors import AuthError, CommandRefused, ConnectionLost, NotReady, StoreError
+from veredus.errors import AuthError, CommandRefused, ConnectionLost, NotReady, ServerFull, StoreError
 
 T = TypeVar("T")
 
@@ -39,6 +39,8 @@ _NOT_READY = (
     "NOREPLICAS",
     "MISCONF",
 )
+_TOO_MANY = "max number of clients reached"
+_FULL = "-OOM command not allowed"
 _IN_SCRIPTS = ("READONLY", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "access a non local key in a cluster node")
 
 
@@ -49,10 +51,12 @@ def from_reply(text: str) -> StoreError:
         return NoScript(text)
     if code in ("MOVED", "ASK"):
         return Moved(text)
+    if code == "OOM" or _FULL in text:
+        return ServerFull(text)
     if code in _AUTH or "invalid password" in text or "without any password configured" in text:
         return AuthError(text)
     # Redis 6.2 wraps what a command inside a script said: "ERR Error running script ...: -READONLY ..."
-    if code in _NOT_READY or any(sign in text for sign in _IN_SCRIPTS):
+    if code in _NOT_READY or _TOO_MANY in text or any(sign in text for sign in _IN_SCRIPTS):
         return NotReady(text)
     return CommandRefused(text)
 

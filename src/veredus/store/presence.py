@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
+from veredus.errors import ServerFull
 from veredus.store.connection import Argument
 from veredus.store.redis import Redis
 from veredus.store.scripts import load
@@ -36,7 +38,8 @@ class Presence:
             return now
         now = await self._redis.run(BEAT, own, args)
         stale = now // 1000 + TTL
-        await self._write(("ZADD", keys.SERVERS, stale, own[0]), ("ZADD", keys.WORKERS, stale, own[1]))
+        with contextlib.suppress(ServerFull):  # only the lists of all workers lack it then
+            await self._write(("ZADD", keys.SERVERS, stale, own[0]), ("ZADD", keys.WORKERS, stale, own[1]))
         return now
 
     async def leave(self, record: ServerRecord) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
 from veredus.clock import ServerClock
+from veredus.errors import AuthError, CommandRefused, ServerFull
 from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.store.address import Address, parse_url
 from veredus.store.cancels import Cancels
@@ -27,6 +29,9 @@ from veredus.store.sessions import Sessions
 from veredus.store.wakeups import Subscription, Watch
 from veredus.store.work import Work
 from veredus.wire import keys
+
+LARGEST_VALUE = 512 * 1024 * 1024
+"""Bytes of one value, by default (proto-max-bulk-len)."""
 
 __all__ = ["Store", "Subscription", "Watch", "Work", "connect"]
 
@@ -69,8 +74,17 @@ class Store:
         return sorted(name.decode() for name in found)
 
     async def register(self, queues: Sequence[str]) -> None:
-        """Note that these queues are in use."""
-        await self.redis.command("SADD", keys.QUEUES, *queues, key=keys.QUEUES)
+        """Note that these queues are in use. A full server takes no note, but knows each queue that has tasks."""
+        with contextlib.suppress(ServerFull):
+            await self.redis.command("SADD", keys.QUEUES, *queues, key=keys.QUEUES)
+
+    async def largest_value(self) -> int:
+        """Bytes that the server takes as one value; its default where it does not say."""
+        try:
+            found = await self.redis.command("CONFIG", "GET", "proto-max-bulk-len", key="")
+            return int(found[1]) if len(found) == 2 else LARGEST_VALUE
+        except (CommandRefused, AuthError):
+            return LARGEST_VALUE  # not everybody may read the configuration
 
     async def ping(self) -> None:
         await self.redis.command("PING", key="")

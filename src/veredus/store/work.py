@@ -19,7 +19,7 @@ DEQUEUE = load(
     "task/dequeue",
     keys="pending paused active lease batch",
     args="task_prefix wanted lease_ms owner number again batch_ttl_ms startable cursor"
-    " loop_room thread_room process_room [now_ms]",
+    " loop_room thread_room process_room most_bytes [now_ms]",
 )
 DONE = load(
     "task/done",
@@ -44,6 +44,8 @@ ARCHIVE = load(
 )
 REQUEUE = load("task/requeue", keys="active lease pending", args="task_prefix count {task_id owner}* [now_ms]")
 
+MOST_BYTES = 1024 * 1024
+"""Bytes of messages that one round trip brings, at most; of each queue that is asked, always one task."""
 BATCH_MEMORY_MS = 600_000
 """How long a worker's last batch number is remembered."""
 
@@ -108,7 +110,7 @@ class Work:
 
     async def dequeue_each(self, asks: Sequence[Ask]) -> list[Batch | StoreError]:
         """Take tasks of several queues, in one round trip per server; each has its own answer."""
-        questions = [self._question(ask) for ask in asks]
+        questions = [self._question(ask, MOST_BYTES // len(asks)) for ask in asks]
         if len(questions) == 1:
             call = questions[0][1]
             try:
@@ -122,7 +124,7 @@ class Work:
             for ask, (owner, _), reply in zip(asks, questions, replies, strict=True)
         ]
 
-    def _question(self, ask: Ask) -> tuple[str, Call]:
+    def _question(self, ask: Ask, most_bytes: int) -> tuple[str, Call]:
         queue = ask.queue
         is_again = queue in self._unanswered
         number = self._numbers.get(queue, 0) + (0 if is_again else 1)
@@ -138,7 +140,7 @@ class Work:
         )
         args = (
             *(keys.task_prefix(queue), ask.wanted, self._lease_ms, owner, number, int(is_again), BATCH_MEMORY_MS),
-            *(self._startable, ask.cursor, *ask.rooms),
+            *(self._startable, ask.cursor, *ask.rooms, most_bytes),
         )
         return owner, Call(DEQUEUE, names, args)
 

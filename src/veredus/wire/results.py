@@ -50,6 +50,16 @@ def encode_result(value: Any, task_type: str) -> bytes:
         raise ResultError(f"the handler of {task_type} returned {_what(value, exc)}") from exc
 
 
+def check_size(result: bytes, limit: int, task_type: str) -> bytes:
+    """A server answers a larger one by cutting the connection that everybody shares. Raises ResultError."""
+    if len(result) > limit:
+        raise ResultError(
+            f"the result of {task_type} has {len(result):,} bytes, the server takes {limit:,} (proto-max-bulk-len): "
+            "store large data elsewhere and return its address"
+        )
+    return result
+
+
 def _what(value: Any, error: PayloadError) -> str:
     if inspect.iscoroutine(value):
         return "a coroutine: declare it with async def, or await the coroutine"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from veredus.errors import StoreError
 from veredus.model.pools import POOLS
+from veredus.store.store import Store
 from veredus.worker.config import WorkerConfig
 
 if TYPE_CHECKING:
@@ -51,3 +54,11 @@ def warnings(app: App, queues: Mapping[str, int]) -> list[str]:
         for queue in queues
         if queue not in named
     ]
+
+
+async def warn_of_eviction(store: Store) -> None:
+    """A server that evicts keys when its memory is full loses tasks. Not everybody may read the configuration."""
+    with contextlib.suppress(StoreError):
+        policy = await store.redis.command("CONFIG", "GET", "maxmemory-policy", key="")
+        if len(policy) == 2 and policy[1] != b"noeviction":
+            logger.warning("maxmemory-policy is %s: the server may evict tasks; set noeviction", policy[1].decode())

@@ -34,7 +34,7 @@ from veredus.model.verdict import (
 )
 from veredus.store.work import Batch
 from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
-from veredus.wire.results import encode_result
+from veredus.wire.results import check_size, encode_result
 from veredus.worker.alarms import Alarms
 from veredus.worker.carrier import Carrier
 from veredus.worker.config import WorkerConfig
@@ -78,6 +78,8 @@ class Workshop:
         processes: ProcessPool,
         result_ttl: int,
         reports: Reports | None = None,
+        *,
+        max_result: int,
     ) -> None:
         self._config = config
         self._mux = mux
@@ -89,6 +91,7 @@ class Workshop:
         self._processes = processes
         self._result_ttl = result_ttl
         self._reports = reports
+        self._max_result = max_result
         self._runs: dict[str, Callable[[Job], Awaitable[Any]]] = {}
         self._alarms: Alarms[Attempt] = Alarms(lambda attempt: attempt.force(End.TIMED_OUT))
         self._carrier: Carrier[Attempt] = Carrier(self._run)
@@ -283,8 +286,8 @@ class Workshop:
             return attempt.context.written
         if isinstance(value, bytes):
             attempt.context.raw = not isinstance(value, _Encoded)
-            return value
-        return encode_result(value, attempt.message.type)
+            return check_size(value, self._max_result, attempt.message.type)
+        return check_size(encode_result(value, attempt.message.type), self._max_result, attempt.message.type)
 
     def _approve(self, attempt: Attempt, outcome: Outcome) -> Verdict:
         """Nothing went wrong: there is nobody to ask."""

@@ -3,66 +3,83 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Hashable
 
-from veredus.errors import ConnectionLost, NotReady
+from veredus.errors import ConnectionLost, NotReady, ServerFull
 
 logger = logging.getLogger("veredus.worker")
 
 INTERVAL = 3.0
 FORGET = 10.0
-"""Seconds after which somebody who found one of several servers missing and tried no more does not count."""
+"""Seconds after which somebody who was refused, or found one of several servers missing, and tried no more does not
+count."""
+OUTAGES = (ConnectionLost, NotReady, ServerFull)
+"""Errors that are not the fault of whoever called: trying again helps once the server is well."""
+OWN_CONNECTION = ("heartbeat", "subscribe", "watch")
+"""Subjects with connections of their own: an answer on another one does not show that theirs work."""
 
 
 class Complaints:
     """At most one line per subject in three seconds; an outage is told when it begins and when it ends.
 
-    Of one server, any answer shows that it is there again. Of several (`many_servers`), each subject speaks for itself.
+    A server that was away is back with the first answer that anybody gets. A server that is there but refuses (its disk
+    or its memory is full, it is loading, a replica, or has too many clients) answers others all the same: the outage
+    ends when those succeed whom it refused. So it is with each of several servers (`many_servers`). The event loop and
+    the heartbeater's thread share one.
     """
 
     def __init__(self, *, many_servers: bool = False) -> None:
         self._last: dict[Hashable, tuple[float, int]] = {}
         self._many_servers = many_servers
         self._outage_since = 0.0
-        self._missing: dict[Hashable, float] = {}
-        """Who found the server missing, and when last."""
+        self._missing: dict[Hashable, tuple[float, bool]] = {}
+        """Who found the server missing, when last, and whether an answer to anybody shows that it is back."""
         self.outages = 0
         """How often the server was found missing."""
+        self._lock = threading.Lock()
 
     def error(self, subject: Hashable, text: str, exc: BaseException) -> None:
-        if isinstance(exc, ConnectionLost | NotReady):
+        if isinstance(exc, OUTAGES):
             self.outage(exc, subject)
             return
         self.say(subject, f"{text}: {exc}", logging.ERROR)
 
     def say(self, subject: Hashable, text: str, level: int = logging.WARNING) -> None:
         now = time.monotonic()
-        last, suppressed = self._last.get(subject, (-INTERVAL, 0))
-        if now - last < INTERVAL:
-            self._last[subject] = (last, suppressed + 1)
-            return
-        if len(self._last) > 10_000:
-            self._last.clear()
-        self._last[subject] = (now, 0)
+        with self._lock:
+            last, suppressed = self._last.get(subject, (-INTERVAL, 0))
+            if now - last < INTERVAL:
+                self._last[subject] = (last, suppressed + 1)
+                return
+            if len(self._last) > 10_000:
+                self._last.clear()
+            self._last[subject] = (now, 0)
         logger.log(level, "%s%s", text, f" ({suppressed} more like this)" if suppressed else "")
 
     def outage(self, exc: BaseException, subject: Hashable = None) -> None:
-        self.outages += 1
-        self._missing[subject] = time.monotonic()
-        if not self._outage_since:
-            self._outage_since = time.monotonic()
-            logger.error("Redis is not available: %s; trying again until it is", exc)
+        now = time.monotonic()
+        kind = subject[0] if isinstance(subject, tuple) else subject
+        was_lost = isinstance(exc, ConnectionLost) and not self._many_servers and kind not in OWN_CONNECTION
+        with self._lock:
+            self.outages += 1
+            self._missing[subject] = (now, was_lost)
+            if self._outage_since:
+                return
+            self._outage_since = now
+        logger.error("Redis is not available: %s; trying again until it is", exc)
 
     def recovered(self, subject: Hashable = None) -> None:
         """Called after a success, with the subject that would have been missing."""
         if not self._outage_since:
             return
-        if self._many_servers:
+        now = time.monotonic()
+        with self._lock:
             self._missing.pop(subject, None)
-            now = time.monotonic()
-            if any(now - at < FORGET for at in self._missing.values()):
+            if any(now - at < FORGET and not was_lost for at, was_lost in self._missing.values()):
                 return
-        self._missing.clear()
-        logger.warning("Redis is available again after %.1f s", time.monotonic() - self._outage_since)
-        self._outage_since = 0.0
+            self._missing.clear()
+            since, self._outage_since = self._outage_since, 0.0
+        if since:  # else another thread was first
+            logger.warning("Redis is available again after %.1f s", now - since)

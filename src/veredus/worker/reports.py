@@ -14,6 +14,7 @@ from veredus.errors import LeaseLost, StoreError
 from veredus.model.ending import write_progress
 from veredus.model.job import Job
 from veredus.store.results import Results
+from veredus.wire.results import check_size
 from veredus.worker.requests import RequestClient, Requests
 
 logger = logging.getLogger("veredus.worker")
@@ -44,8 +45,9 @@ class Reports:
     """Belongs to the worker's loop; the `_sync` methods may be called from threads. Progress never fails a handler and
     never makes it wait for Redis."""
 
-    def __init__(self, results: Results, clock: Clock, requests: Requests) -> None:
+    def __init__(self, results: Results, clock: Clock, requests: Requests, *, max_result: int) -> None:
         self._results = results
+        self._max_result = max_result
         self.requests = requests
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -65,6 +67,7 @@ class Reports:
 
     async def write_result(self, job: Job, owner: str, data: bytes) -> None:
         forks.require(self._pid, "write_result()")
+        check_size(data, self._max_result, job.type)
         if not await self._results.write(job.queue, job.id, owner, data):
             raise LeaseLost(f"task {job.id} is no longer ours: its result was not written")
 

@@ -10,12 +10,15 @@ from veredus.errors import StoreError
 from veredus.events import Bus, LeaseWasLost
 from veredus.model.settlement import Complete, Done, Requeue, Settlement
 from veredus.store.batching import in_batches
-from veredus.store.work import Work
+from veredus.store.work import MOST_BYTES, Work
 from veredus.worker.hands import Attempt, Hands
 
 logger = logging.getLogger("veredus.worker")
 
 MAX_ITEMS = 200
+LARGE = 256 * 1024
+"""Bytes from which batches are written one after the other: on a slow connection, what waits behind them would wait for
+all of them."""
 
 Item = tuple[Settlement, Attempt | None]
 
@@ -39,6 +42,7 @@ class Settler:
         self._waiting: dict[tuple[str, type], list[Item]] = {}
         self._scheduled = False
         self._writing: set[asyncio.Task[None]] = set()
+        self._large = asyncio.Lock()
 
     def settle(self, queue: str, settlement: Settlement, attempt: Attempt | None) -> None:
         self._waiting.setdefault((queue, type(settlement)), []).append((settlement, attempt))
@@ -61,7 +65,7 @@ class Settler:
         waiting, self._waiting = self._waiting, {}
         loop = asyncio.get_running_loop()
         for (queue, kind), items in waiting.items():
-            batches = list(in_batches(items, _size, MAX_ITEMS))
+            batches = list(in_batches(items, _size, MAX_ITEMS, MOST_BYTES))
             # What goes to the front goes there last first, or the second batch would stand before the first.
             for batch in reversed(batches) if kind is Requeue else batches:
                 task = loop.create_task(self._write(queue, batch))
@@ -70,7 +74,11 @@ class Settler:
 
     async def _write(self, queue: str, items: Sequence[Item]) -> None:
         try:
-            await self.write(queue, items)
+            if sum(map(_size, items)) < LARGE:
+                await self.write(queue, items)
+            else:
+                async with self._large:
+                    await self.write(queue, items)
         except StoreError:
             self._keep(queue, items)
 

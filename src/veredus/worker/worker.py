@@ -23,12 +23,12 @@ from veredus.model.pools import POOLS, Rooms
 from veredus.model.settlement import Requeue
 from veredus.model.verdict import End
 from veredus.store.roll import Roll
-from veredus.store.store import Store
+from veredus.store.store import LARGEST_VALUE, Store
 from veredus.store.work import Work
 from veredus.wire.presence import ServerRecord
 from veredus.wire.types import startable
 from veredus.worker.aggregation import Foundry
-from veredus.worker.announcement import announce
+from veredus.worker.announcement import announce, warn_of_eviction
 from veredus.worker.attempt import Workshop
 from veredus.worker.canceller import Canceller
 from veredus.worker.complaints import Complaints
@@ -90,6 +90,7 @@ class Worker:
         self._started_at = 0.0
         self._stop_requested, self._abort_requested = asyncio.Event(), asyncio.Event()
         self._quiet = False
+        self._largest_value = LARGEST_VALUE
         self._watcher: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
         """Runs when this process is to be replaced because a handler does not end."""
@@ -156,7 +157,7 @@ class Worker:
             await self._companions.enter_async_context(companion(self))
 
     def _compose(self) -> None:
-        config, store = self.config, self._store
+        config, store, largest = self.config, self._store, self._largest_value
         complaints = Complaints(many_servers=store.redis.address.kind == "cluster")
         names = {name: task.run_in for name, task in self.app.tasks.items()}
         patterns = {name: task.run_in for name, task in self.app.patterns.items()}
@@ -177,9 +178,10 @@ class Worker:
         self._group_threads = ThreadPool(IN_FLIGHT, lambda: None)
         self._processes = ProcessPool(config.process_pool)
         mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
+        reports = Reports(store.results, self._clock, Requests(store.outbox, self._clock), max_result=largest)
         self._workshop = Workshop(
             config, mux, self._hands, self._settler, self.bus, self._clock, self._threads, self._processes,
-            self.app.result_ttl, Reports(store.results, self._clock, Requests(store.outbox, self._clock)),
+            self.app.result_ttl, reports, max_result=largest,
         )  # fmt: skip
         unserved = Unserved(Roll(store.redis), config.lease / 2, complaints)
         self._processor = Processor(
@@ -262,12 +264,8 @@ class Worker:
         numbers = tuple(int(part) for part in version.strip().split(".")[:2] if part.isdigit())
         if numbers and numbers < (6, 2):
             raise ConfigError("redis server", version.strip(), "Redis 6.2 or newer, or Valkey")
-        try:
-            policy = await self._store.redis.command("CONFIG", "GET", "maxmemory-policy", key="")
-            if len(policy) == 2 and policy[1] != b"noeviction":
-                logger.warning("maxmemory-policy is %s: the server may evict tasks; set noeviction", policy[1].decode())
-        except StoreError:
-            pass  # not everybody may read the configuration
+        await warn_of_eviction(self._store)
+        self._largest_value = await self._store.largest_value()
 
     async def _wait_until_loaded(self) -> None:
         """A server that has just been started reads its data first: that is no reason to give up. Its answer sets our

@@ -4,7 +4,7 @@
 -- RETURNS  {now_ms, 1 if it swept or 0 if it only noted the time, {id, message, leases lost so far, ...}, {tidied id, ...},
 --   the instant in ms at which the next lease will expire, or -1, {claimed id, how to cancel it, ...},
 --   1 if the queue has lanes or 0}
--- include: clock checks hold lanes limits marks
+-- include: clock checks grow hold lanes limits marks
 -- A claim re-arms the lease for a short while and makes the recoverer its owner; only retry or archive remove the task.
 -- So a recoverer that dies loses nothing, and of several recoverers exactly one gets each task.
 -- A server that stood still, or whose clock was set forward, makes living tasks look dead, because this sweep may run before
@@ -27,7 +27,7 @@ if dead_worker == '' and (gap < 0 or gap > tonumber(max_gap)) then
     local key = task_prefix .. ahead[i]
     local fields = redis.pcall('HMGET', key, 'held', 'slots')
     if not fields.err and is_ours(fields[1], ahead[i + 1]) then
-      redis.call('ZADD', lease, furthest_end, ahead[i])
+      grow('ZADD', lease, furthest_end, ahead[i])
       redis.call('HSET', key, 'held', string.sub(fields[1], 1, -#ahead[i + 1] - 1) .. furthest_end)
       if fields[2] then keep_slots(string.sub(task_prefix, 1, -3), fields[2], ahead[i], furthest_end) end
     end
@@ -42,7 +42,7 @@ expect(active, 'list')
 -- active tasks than leases is it worth looking further.
 local depth = redis.call('LLEN', active) > redis.call('ZCARD', lease) and 5000 or 20
 for _, id in ipairs(redis.call('LRANGE', active, -depth, -1)) do
-  if not redis.call('ZSCORE', lease, id) then redis.call('ZADD', lease, whole(math.floor(now / 1000)), id) end
+  if not redis.call('ZSCORE', lease, id) then grow('ZADD', lease, whole(math.floor(now / 1000)), id) end
 end
 
 local claim_end = whole(math.ceil((now + tonumber(claim_ms)) / 1000))
@@ -73,7 +73,7 @@ for i = 1, #page, 2 do
       if is_ours(fields[2], lease_end) then redis.call('HDEL', key, 'held') end
       tidied[#tidied + 1] = id
     else
-      redis.call('ZADD', lease, claim_end, id)
+      grow('ZADD', lease, claim_end, id)
       redis.call('HSET', key, 'held', held_by(owner, claim_end))
       keep_lock(fields[4], id, claim_ms)
       claimed[#claimed + 1] = id

@@ -2,7 +2,7 @@
 -- KEYS  limits limited
 -- ARGV  count {limit numbers}* [now_ms]
 -- RETURNS  number of limits that are different now
--- include: clock checks
+-- include: clock checks grow
 -- `numbers`: how many at once, how many starts, per how many ms, with blanks between; empty to remove the limit.
 -- Whoever waits for a limit that has changed is looked at again at once.
 local limits, limited = unpack(KEYS)
@@ -16,7 +16,7 @@ for i = 2, count * 2, 2 do
   local before = redis.call('HGET', limits, spec) or ''
   if before ~= text then
     changed = changed + 1
-    if text == '' then redis.call('HDEL', limits, spec) else redis.call('HSET', limits, spec, text) end
+    if text == '' then redis.call('HDEL', limits, spec) else grow('HSET', limits, spec, text) end
   end
 end
 if changed > 0 then

@@ -2,13 +2,13 @@
 -- KEYS  server workers types [servers all_workers]
 -- ARGV  ttl info startable count {task_id worker_info}* [now_ms]
 -- RETURNS  now_ms
--- include: clock
+-- include: clock grow
 -- The two indexes are of other slots in a cluster: they are absent there and written beside the script.
 local server, workers, types, servers, all_workers = unpack(KEYS)
 local ttl, info, startable, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local now = clock(ARGV[5 + count * 2])
 
-redis.call('SET', server, info, 'EX', ttl)
+grow('SET', server, info, 'EX', ttl)
 redis.call('SET', types, startable, 'EX', ttl)
 redis.call('DEL', workers)
 for i = 1, count do

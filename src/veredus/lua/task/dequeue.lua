@@ -1,20 +1,21 @@
 -- dequeue: hand out as many tasks as asked for, each active, leased and owned by this batch; what cannot be started now stays.
 -- KEYS  pending paused active lease batch
--- ARGV  task_prefix wanted lease_ms owner number again batch_ttl_ms startable cursor loop_room thread_room process_room [now_ms]
+-- ARGV  task_prefix wanted lease_ms owner number again batch_ttl_ms startable cursor loop_room thread_room process_room most_bytes [now_ms]
 -- RETURNS  {now_ms, lease end in s, still pending (-1: paused), {id, message, ...}, {dropped id, reason, ...},
 --   {id, how to cancel it, ...}: those among the first that shall not be run but cancelled,
 --   ms after which to ask again because the queue is at its limit, or -1,
 --   tasks to be looked at behind the last one, {cursor of each pool}, {type passed over that this worker does not know, ...}}
--- include: clock checks chunks hold types
+-- include: clock checks chunks grow hold types
 -- `batch` remembers the number of this worker's last batch. Asked again with a number already served (its reply was
 -- lost, or an old request arrives after a newer one), the script hands out that same batch instead of a second one.
 -- `startable` lists the types that the worker has handlers for, and in which pool each runs: \1type\0pool, and for patterns
 -- \2prefix\0pool, the longest first; empty for every type. Pools: 1 loop, 2 thread, 3 process; `..._room` is how many more
 -- each can start. `cursor` is a task that was passed over before: only tasks behind it are looked at. The cursor of a pool
--- that is returned is a task up to which nothing is left that this pool could start.
+-- that is returned is a task up to which nothing is left that this pool could start. No more than `most_bytes` of messages are
+-- handed out at once, but always one task: a slow connection would need longer for more than their leases last.
 local pending, paused, active, lease, batch = unpack(KEYS)
 local task_prefix, wanted, lease_ms, owner, number, again, batch_ttl, startable, cursor = unpack(ARGV)
-local now, now_up, nanoseconds = clock(ARGV[13])
+local now, now_up, nanoseconds = clock(ARGV[14])
 local queue_prefix = string.sub(task_prefix, 1, -3)
 local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
 local rows, dropped, cancels = {}, {}, {}
@@ -34,7 +35,7 @@ if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
         cancels[#cancels + 1] = id
         cancels[#cancels + 1] = held[2]
       end
-      redis.call('ZADD', lease, lease_end, id)
+      grow('ZADD', lease, lease_end, id)
       redis.call('HSET', key, 'held', held_by(owner, lease_end))
       if held[5] then keep_slots(queue_prefix, held[5], id, lease_end) end
       rows[#rows + 1] = id
@@ -137,6 +138,7 @@ local function pass(id)
 end
 
 local count, ids, keys, leases, locked = 0, {}, {}, {}, {}
+local bytes_left = tonumber(ARGV[13])
 while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked - begun < SCAN + wanted do
   local chunk = passed > 0 and 100 or math.min(wanted - count, 1000)
   local tail = redis.call('LRANGE', pending, -looked - chunk, -looked - 1)
@@ -173,10 +175,14 @@ while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked 
       if not cancel and (not pool or room[pool] == 0) then
         is_left = true
         pass(id)
+      elseif count > 0 and #fields[1] > bytes_left then
+        wanted = count -- the rest is for the next call
+        break
       elseif fields[6] and not has_turn(fields[6], id) then
         strays[#strays + 1] = { id, fields[6] }
       elseif not gate or cancel or gate.admits(id, key, fields[1]) then
         count = count + 1
+        bytes_left = bytes_left - #fields[1]
         ids[count], keys[count] = id, key
         leases[2 * count - 1], leases[2 * count] = lease_end, id
         rows[2 * count - 1], rows[2 * count] = id, fields[1]
@@ -224,7 +230,7 @@ end
 
 local behind = looked < DEEPEST and length - looked or 0
 if taken > 0 or again == '1' then
-  redis.call('SET', batch, number, 'PX', batch_ttl)
+  grow('SET', batch, number, 'PX', batch_ttl)
 end
 if taken > 0 then
   -- Only where not every lease is a new one can an id stand twice: to look for that each time would cost more than the

@@ -7,10 +7,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from veredus.errors import ConnectionLost, NotReady, StoreError
+from veredus.errors import StoreError
 from veredus.events import Bus, Forwarded, ItemDropped
 from veredus.store.delays import Delays
-from veredus.worker.complaints import Complaints
+from veredus.worker.complaints import OUTAGES, Complaints
 from veredus.worker.role import Role
 
 logger = logging.getLogger("veredus.worker")
@@ -106,7 +106,7 @@ class Forwarder(Role):
         for queue, result in zip(queues, results, strict=True):
             if isinstance(result, StoreError):
                 self._complain(queue, result)
-                next_look = now + (0.2 if isinstance(result, ConnectionLost | NotReady) else 1.0)
+                next_look = now + (0.2 if isinstance(result, OUTAGES) else 1.0)
             else:
                 self.complaints.recovered(("forward", queue))
                 next_look = now + min(self.interval, self.interval if result.wait is None else result.wait)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from veredus.errors import ConnectionLost, NotReady, StoreError
+from veredus.errors import ConnectionLost, StoreError
 from veredus.events import Bus, ItemDropped
 from veredus.model.pools import Look, Progress, Rooms
 from veredus.model.priority import by_priority, shares
@@ -18,7 +18,7 @@ from veredus.store.redis import Redis
 from veredus.store.wakeups import Watch
 from veredus.store.work import Ask, Batch, Work
 from veredus.worker.attempt import Workshop
-from veredus.worker.complaints import Complaints
+from veredus.worker.complaints import OUTAGES, Complaints
 from veredus.worker.hands import Hands
 from veredus.worker.role import Role
 
@@ -26,6 +26,8 @@ logger = logging.getLogger("veredus.worker")
 
 BLOCK = 5.0
 """Seconds for which one wait for work lasts; a new one follows at once."""
+BRIEFLY = 0.1
+"""Seconds for the first wait after an outage, which tells whether it is over."""
 RETRY_AFTER = 1.0
 """Seconds after which a queue that is paused or damaged is looked at again."""
 FIRST_PAUSE = 0.05
@@ -259,7 +261,7 @@ class Processor(Role):
 
     def _answered(self, question: Question, answer: Batch | StoreError, leased_until: float) -> int:
         queue = question.ask.queue
-        if isinstance(answer, ConnectionLost | NotReady):
+        if isinstance(answer, OUTAGES):
             # Of a cluster, one server may be gone: those who serve the other queues must not wait for it.
             self.complaints.outage(answer, ("dequeue", queue))
             if isinstance(answer, ConnectionLost):
@@ -327,18 +329,20 @@ class Processor(Role):
         self._full[queue] = asyncio.get_running_loop().call_later(seconds, self.found, queue)
 
     async def _watch(self, queue: str) -> None:
-        """While this queue is empty, wait for its next task."""
-        pause = FIRST_PAUSE
+        """While this queue is empty, wait for its next task. A server that is full or read-only refuses to let anybody
+        wait: then it is asked from time to time."""
+        pause, block = FIRST_PAUSE, BLOCK
         while True:
             await self._empty[queue].wait()
             try:
-                if await self._watches[queue].wait(BLOCK):
+                if await self._watches[queue].wait(block):
                     self.found(queue)
-                pause = FIRST_PAUSE
-            except (ConnectionLost, NotReady) as exc:
-                self.complaints.outage(exc, ("dequeue", queue))
+                self.complaints.recovered(("watch", queue))
+                pause, block = FIRST_PAUSE, BLOCK
+            except OUTAGES as exc:
+                self.complaints.outage(exc, ("watch", queue))
                 await self.pause(pause)
-                pause = min(2 * pause, RETRY_AFTER)
+                pause, block = min(2 * pause, RETRY_AFTER), BRIEFLY
                 self.found(queue)
             except StoreError as exc:
                 self.complaints.error(("watch", queue), f"cannot wait for work in queue {queue}", exc)

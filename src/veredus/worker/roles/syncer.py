@@ -3,12 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from veredus.errors import ConnectionLost, NotReady, StoreError
-from veredus.worker.complaints import Complaints
+from veredus.errors import ConnectionLost, StoreError
+from veredus.model.settlement import Archive, Complete, Retry
+from veredus.model.verdict import failed_message
+from veredus.wire.messages import decode_task, encode_task
+from veredus.worker.complaints import OUTAGES, Complaints
 from veredus.worker.role import Role
 from veredus.worker.settlement import Item, Settler
+
+logger = logging.getLogger("veredus.worker")
+
+LARGE = 64 * 1024
+"""Bytes of a result from which it is written alone: a server that refuses it for its size may only cut the connection,
+and that must not hold up the settlements beside it."""
+MOST_TRIES = 3
+"""So often a settlement may fail for itself before its task is archived instead."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two tries of what cannot be archived either, because keys of its queue are damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A settlement that is still to be written."""
+
+    queue: str
+    item: Item
+    failures: int = 0
+    """How often it was refused for itself, and not because the server was away."""
+    at: float = 0.0
+    """When it is tried again, on the monotonic clock."""
+
+    @property
+    def task_id(self) -> str:
+        return self.item[0].task_id
+
+    @property
+    def is_large(self) -> bool:
+        settlement = self.item[0]
+        return isinstance(settlement, Complete) and len(settlement.result or b"") > LARGE
 
 
 class Syncer(Role):
@@ -18,12 +55,12 @@ class Syncer(Role):
 
     def __init__(self, interval: float, complaints: Complaints) -> None:
         super().__init__(interval, complaints)
-        self._kept: list[tuple[str, Item]] = []
+        self._kept: list[Kept] = []
         self._any = asyncio.Event()
         self.settler: Settler | None = None
 
     def keep(self, queue: str, items: Sequence[Item]) -> None:
-        self._kept.extend((queue, item) for item in items)
+        self._kept.extend(Kept(queue, item) for item in items)
         self._any.set()
 
     def stop(self) -> None:
@@ -47,27 +84,64 @@ class Syncer(Role):
             await self.step()
 
     async def step(self) -> None:
-        """Try everything once; what is refused stays."""
-        assert self.settler is not None
+        """Try everything once that is due; what is refused stays."""
+        now = time.monotonic()
         kept, self._kept = self._kept, []
-        groups: dict[tuple[str, type], list[Item]] = {}
-        for queue, item in kept:
-            groups.setdefault((queue, type(item[0])), []).append(item)
-        await asyncio.gather(*[self._write(queue, items) for (queue, _), items in groups.items()])
+        groups: dict[tuple[str, type], list[Kept]] = {}
+        large: list[Kept] = []
+        for one in kept:
+            if one.at > now and not self.stopping.is_set():
+                self._kept.append(one)
+            elif one.is_large:
+                large.append(one)
+            else:
+                groups.setdefault((one.queue, type(one.item[0])), []).append(one)
+        await asyncio.gather(*[self._write(group) for group in groups.values()])
+        for one in large:
+            await self._write([one])
 
-    async def _write(self, queue: str, items: list[Item]) -> None:
+    async def _write(self, group: list[Kept]) -> None:
+        """Settlements of one queue and kind."""
         assert self.settler is not None
+        queue = group[0].queue
         try:
-            await self.settler.write(queue, items, first_try=False)
+            await self.settler.write(queue, [one.item for one in group], first_try=False)
             self.complaints.recovered(("settle", queue))
-        except (ConnectionLost, NotReady) as exc:
-            self.complaints.outage(exc, ("settle", queue))
-            self._kept.extend((queue, item) for item in items)
-        except StoreError as exc:
-            if len(items) > 1:  # one bad item must not hold up the others
-                for item in items:
-                    await self._write(queue, [item])
+        except OUTAGES as exc:
+            if isinstance(exc, ConnectionLost) and group[0].is_large and await self._answers(queue):
+                self._refused(group[0], exc)
                 return
-            task_id = items[0][0].task_id
-            self.complaints.error(("settle", queue, task_id), f"cannot settle task {task_id} of queue {queue}", exc)
-            self._kept.extend((queue, item) for item in items)
+            self.complaints.outage(exc, ("settle", queue))
+            self._kept.extend(group)
+        except StoreError as exc:
+            if len(group) > 1:  # one bad item must not hold up the others
+                for one in group:
+                    await self._write([one])
+                return
+            self._refused(group[0], exc)
+
+    async def _answers(self, queue: str) -> bool:
+        """Whether the server is there: then it was the settlement that broke the connection."""
+        assert self.settler is not None
+        return await self.settler.work.lengths([queue]) != [None]
+
+    def _refused(self, one: Kept, exc: StoreError) -> None:
+        """It failed for itself: after a few tries its task is archived with the reason, unless it is the queue that is
+        damaged. That somebody has to repair, and it is tried again, less and less often."""
+        failures = one.failures + 1
+        is_damage = "WRONGTYPE" in str(exc)
+        settlement, attempt = one.item
+        if failures >= MOST_TRIES and not is_damage and isinstance(settlement, Complete | Retry):
+            what = "retry" if isinstance(settlement, Retry) else f"result of {len(settlement.result or b''):,} bytes"
+            reason = f"the server refused its {what}: {exc}"
+            logger.error("task %s of queue %s is archived: %s", one.task_id, one.queue, reason)
+            lock = settlement.unique_key if isinstance(settlement, Complete) else ""
+            message = failed_message(decode_task(settlement.message), reason, time.time(), counts=False)
+            message.completed_at = 0
+            archive = Archive(one.task_id, settlement.owner, lock or message.unique_key, encode_task(message))
+            self._kept.append(Kept(one.queue, (archive, attempt)))
+            return
+        if failures == 1:
+            logger.error("cannot settle task %s of queue %s: %s", one.task_id, one.queue, exc)
+        pause = min(LONGEST_PAUSE, self.interval * 2 ** (failures - 1))
+        self._kept.append(replace(one, failures=failures, at=time.monotonic() + pause))

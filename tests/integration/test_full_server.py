@@ -1,0 +1,143 @@
+"""A server whose memory is full takes no new tasks, but its queues are drained: that is what makes room."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import redis.asyncio
+
+from tests.integration.support import FAST, Look
+from tests.support.keyspace import check_invariant
+from tests.support.servers import PRODUCTS, RealServer
+from tests.support.waiting import until
+from veredus import App, Limit, ServerFull, current
+from veredus.store.store import Store, connect
+from veredus.store.work import Work
+from veredus.wire import keys
+
+
+class Full:
+    """A server, an app, and the queue as an independent client sees it."""
+
+    def __init__(self, server: RealServer) -> None:
+        self.server, self.app = server, App(server.url)
+        self.look = Look(redis.asyncio.Redis(unix_socket_path=server.socket))
+
+    async def fill(self) -> None:
+        await self.look.client.config_set("maxmemory", 1)
+
+
+@pytest.fixture(params=PRODUCTS)
+async def full(request: pytest.FixtureRequest, new_server: Callable[..., RealServer]) -> AsyncIterator[Full]:
+    full = Full(new_server("--maxmemory-policy", "noeviction", product=request.param))
+    yield full
+    await full.look.client.config_set("maxmemory", 0)
+    assert await check_invariant(full.look.client) == []
+    await full.app.close()
+    await full.look.client.aclose()
+
+
+async def test_a_full_server_refuses_new_tasks_with_a_reason(full: Full) -> None:
+    await full.app.enqueue("t")
+    await full.fill()
+    for options in ({}, {"delay": 60.0}, {"unique_for": 60.0}):
+        with pytest.raises(ServerFull, match=r"memory is full.*raise its maxmemory.*OOM command not allowed"):
+            await full.app.enqueue("t", **options)  # type: ignore[arg-type]
+
+
+async def test_a_worker_that_starts_on_a_full_server_drains_it(full: Full, caplog: pytest.LogCaptureFixture) -> None:
+    """Every way out of an attempt works: done, with a result, retried, archived; also what is due later."""
+    app, runs = full.app, []
+
+    @app.task(name="ends", max_retry=1, retry_delay=0)
+    async def ends(how: str) -> str | None:
+        runs.append(how)
+        if how == "result":
+            await current().progress(0.5)
+            await current().write_result(b"first")
+            return "kept"
+        if how == "archived" or (how == "retried" and runs.count(how) == 1):
+            raise ValueError(how)
+        return None
+
+    handles = {how: await ends.enqueue(how) for how in ("done", "result", "retried", "archived")}
+    later = await ends.using(delay=0.5).enqueue("later")
+    unique = await ends.using(unique_for=600.0).enqueue("unique")
+    await full.fill()
+    async with app.worker(**FAST) as worker:
+        for handle in (handles["done"], handles["retried"], later, unique):
+            await full.look.ends(handle.id, "gone")
+        await full.look.ends(handles["result"].id, "completed")
+        await full.look.ends(handles["archived"].id, "archived")
+        await until(lambda: worker._processor.all_empty and not worker._hands.held())
+        assert [await handles["result"].result(), runs.count("retried")] == ["kept", 2]
+        await full.look.client.config_set("maxmemory", 0)
+        await until(lambda: "available again" in caplog.text)
+    lines = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [line.getMessage()[:60] for line in lines if "ValueError" not in line.getMessage()] == [
+        "Redis is not available: the server's memory is full, it take"
+    ], "told once"
+
+
+async def test_leases_are_kept_and_recovered_on_a_full_server(full: Full) -> None:
+    app, go, runs = full.app, asyncio.Event(), []
+
+    @app.task(name="long", limit=Limit(concurrency=5))
+    async def long(name: str) -> None:
+        runs.append(name)
+        if name == "kept":
+            await go.wait()
+
+    lost = await long.enqueue("lost")
+    store = Store(connect(full.server.url))
+    await Work(store.redis, "dead", lease_ms=1000).dequeue("default", 1)
+    kept = await long.enqueue("kept")
+    await full.fill()
+    async with app.worker(**FAST):
+        await full.look.ends(lost.id, "gone")  # its lease ran out, it was recovered and has run
+        assert runs.count("kept") == 1
+        assert await full.look.client.zcard(keys.SERVERS) == 1, "heartbeats are written"
+        first = (await full.look.scores("lease"))[kept.id]
+
+        async def is_prolonged() -> bool:
+            return (await full.look.scores("lease"))[kept.id] > first
+
+        await until(is_prolonged)
+        go.set()
+        await full.look.ends(kept.id, "gone")
+    assert sorted(runs) == ["kept", "lost"]
+    await store.close()
+
+
+async def test_what_does_not_finish_is_given_back_and_what_has_expired_is_deleted(full: Full) -> None:
+    app, began = full.app, asyncio.Event()
+
+    @app.task(name="long")
+    async def long() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    handle = await long.enqueue()
+    client = full.look.client
+    await client.zadd(keys.completed("default"), {"old": 1})
+    await client.hset(keys.task("default", "old"), mapping={"msg": b"", "state": "completed"})
+    await full.fill()
+    async with app.worker(**(FAST | {"shutdown_timeout": 0.0, "janitor_interval": 0.2})):
+        await began.wait()
+        await full.look.ends("old", "gone")
+    assert await full.look.pending() == [handle.id]
+
+
+async def test_a_dequeue_asked_for_again_works_on_a_full_server(full: Full) -> None:
+    await full.app.enqueue("t")
+    store = Store(connect(full.server.url))
+    work = Work(store.redis, "w", lease_ms=60_000)
+    first = await work.dequeue("default", 1)
+    await full.fill()
+    work._unanswered.add("default")  # as if its reply had been lost
+    again = await work.dequeue("default", 1)
+    assert [row[0] for row in again.rows] == [row[0] for row in first.rows] != []
+    await store.close()
