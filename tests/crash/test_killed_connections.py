@@ -39,7 +39,9 @@ class Killer:
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        while not self.ending.wait(KILL_EVERY):
+        next_kill = time.monotonic()
+        while not self.ending.wait(max(0.0, next_kill - time.monotonic())):
+            next_kill += KILL_EVERY
             clients = [one for one in self._client.client_list(_type="normal") if one["name"].startswith("veredus")]
             sides = [
                 [one for one in clients if (one["name"] == "veredus") is is_producer] for is_producer in (True, False)

@@ -33,6 +33,9 @@ class Proxy:
         self.instead: dict[bytes, bytes] = {}
         """What stands in replies, and what to say instead; as long as that."""
         self._doomed: set[asyncio.StreamWriter] = set()
+        self._open: set[asyncio.StreamWriter] = set()
+        self._forgotten: set[asyncio.StreamWriter] = set()
+        self._forgets_requests = True
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -47,9 +50,16 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         shutil.rmtree(self._folder)  # from Python 3.13 on, the server has removed its socket itself
 
+    def forget(self, *, replies_only: bool = False) -> None:
+        """What is sent on the present connections vanishes from now on, without an error, as behind a NAT that has
+        forgotten them; with `replies_only` what the server sends."""
+        self._forgotten |= self._open
+        self._forgets_requests = not replies_only
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         server_reader, server_writer = await asyncio.open_unix_connection(self._target)
+        self._open.add(writer)
         for task in (
             asyncio.create_task(self._requests(reader, writer, server_writer)),
             asyncio.create_task(self._replies(server_reader, writer)),
@@ -61,6 +71,8 @@ class Proxy:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: asyncio.StreamWriter
     ) -> None:
         while data := await reader.read(1 << 20):
+            if writer in self._forgotten and self._forgets_requests:
+                continue
             if self.marker in data:
                 if self.lose_request:
                     self.lose_request -= 1
@@ -82,6 +94,8 @@ class Proxy:
 
     async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await server.read(1 << 20):
+            if writer in self._forgotten:
+                continue
             if writer in self._doomed:
                 await self.may_break.wait()
                 if self.pass_on:

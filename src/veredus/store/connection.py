@@ -28,6 +28,13 @@ STANDSTILL = 0.5
 """Seconds by which the watchdog must be late to say that this process stood still, not the server."""
 SECOND_CHANCE = 1.0
 """Seconds for reading answers after that, at least."""
+IDLE = 5.0
+"""Seconds without a word after which a connection that nobody waits on is checked before it is used."""
+SILENCE = 1.0
+"""Seconds without a byte after which a call that waits is a reason to try another connection."""
+KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""What the system does for an idle connection, in seconds, where it can: it asks early enough that nothing on the way
+forgets the connection, and closes one whose other end is gone after half a minute."""
 
 
 class Connection(asyncio.Protocol):
@@ -38,20 +45,25 @@ class Connection(asyncio.Protocol):
         self.alive = False
         self.on_message: OnMessage | None = None
         self.on_close: Callable[[], None] | None = None
+        self.on_silence: Callable[[], None] | None = None
+        self.heard_at = 0.0
         self._timeout = timeout
+        self._silence = min(SILENCE, timeout / 2)
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(replyError=faults.from_reply, protocolError=ConnectionLost)
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._transport: asyncio.Transport | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._watch_at = 0.0
-        self._heard_at = 0.0
-        """When bytes last came."""
         self._written = 0
         self._unsent = 0
         self._sent = 0
         """Bytes that were still to be sent, and that had been sent, when the watchdog last looked."""
         self._pid = os.getpid()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and time.monotonic() - self.heard_at > IDLE
 
     def call(self, *args: Argument, timeout: float | None = None) -> asyncio.Future[Any]:
         """Send one command; the future has its reply. `timeout` is for commands that block on purpose."""
@@ -71,7 +83,7 @@ class Connection(asyncio.Protocol):
         self._written += len(data)
         if self._watchdog is None:
             self._is_sending()
-            self._watch_in(self._timeout)
+            self._watch_in(self._silence)
         return futures
 
     def _watch_in(self, seconds: float) -> None:
@@ -98,24 +110,30 @@ class Connection(asyncio.Protocol):
         if not self._waiting or not self.alive or self._transport is None:
             return
         now = time.monotonic()
-        left = max(self._waiting[0][1], self._heard_at + self._timeout) - now
+        left = max(self._waiting[0][1], self.heard_at + self._timeout) - now
         is_sending = self._is_sending()
         if left > 0:
-            self._watch_in(left + 0.01)
+            self._watch_in(min(left, self._silence) + 0.01)
+            self._tell_silence(now - max(self.heard_at, now + left - self._timeout))
         elif now - self._watch_at > STANDSTILL:
             # It is this process that was late: the answer may have come long ago and only not been read.
             self._watch_in(max(self._timeout, SECOND_CHANCE))
         elif is_sending:
             self._watch_in(self._timeout)
         else:
-            self.close(ConnectionLost(f"{self.where} did not answer in time"))
+            self.close(faults.NoAnswer(f"{self.where} did not answer in time"))
+
+    def _tell_silence(self, seconds: float) -> None:
+        is_sent = self._transport is not None and not self._transport.get_write_buffer_size()
+        if self.on_silence is not None and seconds >= self._silence and is_sent:
+            self.on_silence()
 
     def forked(self) -> None:
         """In a fork: the socket is the parent's, and so are those who wait for replies."""
         if self.alive:
             forks.cut(self._transport)
         forks.leave(self._transport, self._waiting, self._watchdog)
-        self.alive, self.on_close, self.on_message = False, None, None
+        self.alive, self.on_close, self.on_message, self.on_silence = False, None, None, None
         self._transport, self._waiting, self._watchdog = None, deque(), None
 
     def _why(self) -> str:
@@ -141,6 +159,10 @@ class Connection(asyncio.Protocol):
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in KEEPALIVE.items():
+                if hasattr(socket, name):
+                    raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self.heard_at = time.monotonic()
         forks.hold(self)
         self.alive = True
 
@@ -149,7 +171,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         reader, waiting = self._reader, self._waiting
-        self._heard_at = time.monotonic()
+        self.heard_at = time.monotonic()
         reader.feed(data)
         try:
             while (reply := reader.gets()) is not False:

@@ -81,6 +81,8 @@ class Durable:
     async def _connection(self, key: str) -> Connection:
         place = await self._redis.place(key) if isinstance(self._redis, Cluster) else ""
         connection = self._connections.get(place)
+        if connection is not None and connection.is_idle:
+            connection.close()  # it may be dead without anybody knowing; a new one costs less than the doubt
         if connection is None or not connection.alive:
             connection = self._connections[place] = await self._redis.open(key)
         return connection

@@ -15,6 +15,10 @@ class NoScript(CommandRefused):
     """The server does not have this script yet: nothing was run."""
 
 
+class NoAnswer(ConnectionLost):
+    """The server let its time for an answer pass, and did not answer on a fresh connection either."""
+
+
 class Moved(NotReady):
     """Another node of the cluster has this slot: nothing was run."""
 

@@ -10,13 +10,16 @@ from typing import Any, Protocol
 
 from veredus import forks
 from veredus.errors import CommandRefused, ConnectionLost, NotReady, StoreError
-from veredus.store import faults
+from veredus.store import faults, repeats
 from veredus.store.address import Address
 from veredus.store.connection import Argument, Connection, open_connection
 from veredus.store.scripts import Script
 from veredus.store.sentinel import Sentinels
 
 Endpoint = tuple[str, int] | str
+
+CHECK_TIMEOUT = 1.0
+"""Seconds within which a connection that was idle must answer a PING; after that it is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Redis(Protocol):
     address: Address
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Run a script once: a broken connection is reported, never papered over by sending it again."""
+        """Run a script. A connection that breaks before the reply is reported; only what reads is sent again."""
         ...
 
     async def run_each(self, calls: Sequence[Call]) -> list[Any]:
@@ -75,34 +78,56 @@ class Server:
         self._name = name
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None
+        self._comparing: asyncio.Task[None] | None = None
         forks.hold(self)
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        connection = self._connection
-        if connection is None or not connection.alive:
-            connection = await self._connect()
-        try:
-            return await connection.call("EVALSHA", script.sha, len(keys), *keys, *args)
-        except faults.NoScript:
-            return await connection.call("EVAL", script.source, len(keys), *keys, *args)
-        except NotReady as exc:
-            raise self._judged(connection, exc) from None
+        is_repeated = False
+        while True:
+            connection = self._usable() or await self._connect()
+            try:
+                try:
+                    return await connection.call("EVALSHA", script.sha, len(keys), *keys, *args)
+                except faults.NoScript:
+                    return await connection.call("EVAL", script.source, len(keys), *keys, *args)
+            except NotReady as exc:
+                raise self._judged(connection, exc) from None
+            except ConnectionLost as exc:
+                if is_repeated or not _is_broken(exc) or script.name not in repeats.SCRIPTS:
+                    raise
+                is_repeated = True
 
     async def run_each(self, calls: Sequence[Call]) -> list[Any]:
-        results = await self.command_each([("EVALSHA", c.script.sha, len(c.keys), *c.keys, *c.args) for c in calls])
-        unknown = [position for position, result in enumerate(results) if isinstance(result, faults.NoScript)]
-        if unknown:
-            again = [calls[position] for position in unknown]
-            replies = await self.command_each([("EVAL", c.script.source, len(c.keys), *c.keys, *c.args) for c in again])
-            for position, reply in zip(unknown, replies, strict=True):
+        results = await self._send_each([("EVALSHA", c.script.sha, len(c.keys), *c.keys, *c.args) for c in calls])
+        again = [
+            position
+            for position, result in enumerate(results)
+            if isinstance(result, faults.NoScript)
+            or (_is_broken(result) and calls[position].script.name in repeats.SCRIPTS)
+        ]
+        if again:
+            rows = [calls[position] for position in again]
+            replies = await self._send_each([("EVAL", c.script.source, len(c.keys), *c.keys, *c.args) for c in rows])
+            for position, reply in zip(again, replies, strict=True):
                 results[position] = reply
         return results
 
     async def command_each(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        results = await self._send_each(commands)
+        again = [
+            position
+            for position, result in enumerate(results)
+            if _is_broken(result) and commands[position][0] in repeats.COMMANDS
+        ]
+        if again:
+            replies = await self._send_each([commands[position] for position in again])
+            for position, reply in zip(again, replies, strict=True):
+                results[position] = reply
+        return results
+
+    async def _send_each(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         try:
-            connection = self._connection
-            if connection is None or not connection.alive:
-                connection = await self._connect()
+            connection = self._usable() or await self._connect()
             replies = connection.call_many(commands)
         except StoreError as exc:
             return [exc] * len(commands)
@@ -113,16 +138,20 @@ class Server:
         return results
 
     async def command(self, *args: Argument, key: str) -> Any:
-        connection = self._connection
-        if connection is None or not connection.alive:
-            connection = await self._connect()
-        try:
-            return await connection.call(*args)
-        except NotReady as exc:
-            raise self._judged(connection, exc) from None
+        is_repeated = False
+        while True:
+            connection = self._usable() or await self._connect()
+            try:
+                return await connection.call(*args)
+            except NotReady as exc:
+                raise self._judged(connection, exc) from None
+            except ConnectionLost as exc:
+                if is_repeated or not _is_broken(exc) or args[0] not in repeats.COMMANDS:
+                    raise
+                is_repeated = True
 
     async def be_connected(self, key: str = "") -> None:
-        if self._connection is None or not self._connection.alive:
+        if self._usable() is None:
             await self._connect()
 
     async def ask(self, *args: Argument) -> Any:
@@ -144,13 +173,14 @@ class Server:
 
     def forked(self) -> None:
         """In a fork: the next call makes a connection of its own."""
-        forks.leave(self._connection, self._connecting)
-        self._connection = self._connecting = None
+        forks.leave(self._connection, self._connecting, self._comparing)
+        self._connection = self._connecting = self._comparing = None
 
     async def close(self) -> None:
-        if self._connecting is not None:
-            self._connecting.cancel()
-            self._connecting = None
+        for task in (self._connecting, self._comparing):
+            if task is not None:
+                task.cancel()
+        self._connecting = self._comparing = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -177,11 +207,55 @@ class Server:
         if not task.cancelled():
             task.exception()  # seen: all who waited for it got it
 
+    def _usable(self) -> Connection | None:
+        """The connection, if a call can leave at once: not while it is being made or checked."""
+        connection = self._connection
+        if connection is None or not connection.alive or self._connecting is not None or connection.is_idle:
+            return None
+        return connection
+
     async def _make_connection(self) -> Connection:
-        if self._connection is not None and self._connection.alive:
-            return self._connection
-        self._connection = await self._open(await self._resolve())
+        """A connection that was idle is checked first: on the way to the server it may have been forgotten, which
+        nobody tells. What is sent on it would have no reply, and what changes something cannot be sent again."""
+        connection = self._connection
+        if connection is not None and connection.alive:
+            if not connection.is_idle or await _answers(connection):
+                return connection
+            connection.close()
+        self._use(await self._open(await self._resolve()))
+        assert self._connection is not None
         return self._connection
+
+    def _use(self, connection: Connection) -> None:
+        self._connection = connection
+        connection.on_silence = self._silent
+
+    def _silent(self) -> None:
+        """A call has waited for a while, and not a byte has come."""
+        is_checked = self._connecting is not None or (self._comparing is not None and not self._comparing.done())
+        if not is_checked:
+            self._comparing = asyncio.create_task(self._compare())
+
+    async def _compare(self) -> None:
+        """Ask on a fresh connection. If that is answered while the old one stays silent, the old one is dead: those who
+        wait there are told now, and may send again. A server that is slow is slow on both."""
+        silent = self._connection
+        if silent is None:
+            return
+        heard_at, fresh = silent.heard_at, None
+        try:
+            fresh = await self._open(await self._resolve())
+            await fresh.call("EVAL", "return 1", 0)  # refused or held back whenever any other script is
+            if self._connection is silent and silent.alive and silent.heard_at == heard_at:
+                self._use(fresh)
+                silent.close(
+                    ConnectionLost(f"{silent.where} does not answer on this connection, but does on a new one")
+                )
+        except StoreError:
+            pass  # the server is slow or away: whoever waits goes on waiting
+        finally:
+            if fresh is not None and fresh is not self._connection:
+                fresh.close()
 
     async def _open(self, endpoint: Endpoint) -> Connection:
         address = self.address
@@ -194,6 +268,21 @@ class Server:
             tls=address.tls,
             name=self._name,
         )
+
+
+def _is_broken(result: Any) -> bool:
+    return isinstance(result, ConnectionLost) and not isinstance(result, faults.NoAnswer)
+
+
+async def _answers(connection: Connection) -> bool:
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT):
+            await connection.call("PING")
+    except (ConnectionLost, TimeoutError):
+        return False
+    except StoreError:
+        pass  # an error is an answer
+    return True
 
 
 class Master(Server):
