@@ -1,46 +1,39 @@
-"""Sends tasks in every way a producer has, and writes down the ids of those that it was told are stored.
-
-Arguments: the address, a number for this producer, how many tasks, the file for the ids.
-"""
+"""Enqueues one task after the other and writes down the ids that were accepted; goes on through every outage."""
 
 from __future__ import annotations
 
-import asyncio
+import os
+import random
 import sys
+import time
+import uuid
 from pathlib import Path
-from typing import Any
 
 from veredus import App
+from veredus.errors import StoreError, TaskIdConflict
 
-BATCH = 10
+HERE = Path(__file__).parent
 
 
-async def send(url: str, number: int, count: int) -> list[str]:
-    app = App(url)
-    ids: list[str] = []
-
-    def one(n: int) -> Any:
-        ways: list[dict[str, Any]] = [
-            {},
-            {"task_id": f"{number}-{n}"},
-            {"unique_for": 600},
-            {"delay": 0.02},
-            {"order_key": f"{number}-{n % 7}"},
-        ]
-        return app.enqueue("mark", {"n": f"{number}-{n}"}, **ways[n % len(ways)])
-
-    for first in range(0, count, 2 * BATCH):
-        # As many tasks one by one, sharing round trips, as in one call.
-        singles = [one(n) for n in range(first, first + BATCH)]
-        many = app.enqueue_many([app.call("mark") for _ in range(min(BATCH, count - first - BATCH))])
-        *alone, together = await asyncio.gather(*singles, many)
-        handles = [*alone, *together]
-        assert all(handle.created for handle in handles)
-        ids += [handle.id for handle in handles]
-    await app.close()
-    return ids
+def main(url: str, number: str, rate: str) -> None:
+    app, rng = App(url), random.Random(int(number))
+    sent = os.open(HERE / "sent", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    while not (HERE / "enough").exists():
+        task_id = str(uuid.uuid4())
+        seconds = rng.uniform(1.0, 6.0) if rng.random() < 0.05 else rng.uniform(0.0, 0.1)
+        while True:
+            try:
+                app.enqueue_sync("job", {"seconds": seconds}, task_id=task_id)
+            except TaskIdConflict:
+                pass  # the answer to an earlier try was lost
+            except StoreError:
+                time.sleep(0.04)
+                continue
+            break
+        os.write(sent, f"{task_id}\n".encode())
+        time.sleep(rng.uniform(0.0, 2.0 / float(rate)))
+    app.close_sync()
 
 
 if __name__ == "__main__":
-    url, number, count, path = sys.argv[1:]
-    Path(path).write_text("\n".join(asyncio.run(send(url, int(number), int(count)))))
+    main(*sys.argv[1:])

@@ -79,7 +79,7 @@ async def test_who_came_first_goes_first_and_nobody_later_takes_the_room(q: Boun
     assert (await q.states())["late"] == "parked"
 
 
-async def test_room_of_a_dead_worker_comes_back_when_its_lease_ends(q: Bound) -> None:
+async def test_room_of_a_dead_worker_comes_back_when_its_task_is_recovered(q: Bound) -> None:
     await q.limits.declare("q", {"task:t": "1 0 0"})
     await fill(q, "t", "a", "b")
     await take(q)
@@ -87,8 +87,21 @@ async def test_room_of_a_dead_worker_comes_back_when_its_lease_ends(q: Bound) ->
     await q.forward(now=q.now)
     assert (await q.states())["b"] == "parked"
     q.now = LEASE_END * 1000
-    moved, _, _, _ = await q.forward(now=q.now)
-    assert moved == 1
+    await q.recover(now=q.now)
+    assert await q.retry(("a", "r:1"), now=q.now) == []
+    assert (await q.states())["b"] == "pending"
+    assert (await take(q))[0] == "b"
+
+
+async def test_room_of_a_task_that_go_recovered_comes_back_when_its_lease_would_have_ended(q: Bound) -> None:
+    await q.limits.declare("q", {"task:t": "1 0 0"})
+    await fill(q, "t", "a", "b")
+    await take(q)
+    await q.client.zrem(q.key("lease"), "a")
+    q.now = LEASE_END * 1000 - 1
+    assert (await q.forward(now=q.now))[0] == 0
+    q.now += 1
+    assert (await q.forward(now=q.now))[0] == 1
     assert await take(q) == ["b"]
 
 

@@ -23,21 +23,37 @@ local function limit_of(queue_prefix, scope)
   return limit_from(redis.call('HGET', queue_prefix .. 'limits', spec))
 end
 
+-- put_back: starts that lie ahead, because the clock was set back since, count as begun just now.
+local function put_back(starts, now)
+  local ahead = 0
+  for _, at in ipairs(redis.call('LRANGE', starts, 0, -1)) do
+    if tonumber(at) > now then ahead = ahead + 1 end
+  end
+  redis.call('LTRIM', starts, 0, -ahead - 1)
+  for _ = 1, ahead do redis.call('RPUSH', starts, whole(now)) end
+end
+
 -- room: how many more may begin in a scope now, not counting those with room kept for them; if none, also when it is
 -- worth looking again; and for how many room is kept.
 local function room(queue_prefix, scope, limit, now)
   local called = queue_prefix .. 'called:' .. scope
   redis.call('ZREMRANGEBYSCORE', called, '-inf', whole(now))
   local kept = redis.call('ZCARD', called)
+  if kept > 0 then -- what is kept for longer was written before the clock was set back
+    kept = kept - redis.call('ZREMRANGEBYSCORE', called, '(' .. whole(now + CALLED_MS), '+inf')
+  end
   local lapse = kept > 0 and tonumber(redis.call('ZRANGE', called, 0, 0, 'WITHSCORES')[2]) or math.huge
   local free, at = math.huge, 0
   if limit.most > 0 then
     local slots = queue_prefix .. 'slots:' .. scope
-    redis.call('ZREMRANGEBYSCORE', slots, '-inf', whole(math.floor(now / 1000)))
+    -- Whoever still has a lease still runs, or nobody has judged it: where the clock was set forward, it is only not renewed yet.
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', slots, '-inf', whole(math.floor(now / 1000)))) do
+      if type(redis.pcall('ZSCORE', queue_prefix .. 'lease', id)) ~= 'string' then redis.call('ZREM', slots, id) end
+    end
     free = limit.most - redis.call('ZCARD', slots) - kept
     if free <= 0 then
       local first = redis.call('ZRANGE', slots, 0, 0, 'WITHSCORES')[2]
-      at = math.min(lapse, first and tonumber(first) * 1000 or math.huge)
+      at = math.min(lapse, first and math.max(tonumber(first) * 1000, now + 1000) or math.huge)
     end
   end
   if limit.count > 0 then
@@ -53,6 +69,7 @@ local function room(queue_prefix, scope, limit, now)
     local begun = redis.call('LLEN', starts)
     local left = limit.count - begun - kept
     if left <= 0 then
+      if begun > 0 and tonumber(redis.call('LINDEX', starts, -1)) > now + 1 then put_back(starts, now) end
       local blocking = redis.call('LINDEX', starts, begun + kept - limit.count)
       at = math.max(at, math.min(lapse, blocking and tonumber(blocking) + limit.per or math.huge))
     end

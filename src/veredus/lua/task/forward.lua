@@ -109,5 +109,13 @@ for _, scope in ipairs(redis.call('ZRANGEBYSCORE', limited, '-inf', whole(now), 
   moved = moved + call_up(queue_prefix, scope, now, nanoseconds)
 end
 local next_due, next_room = earliest(due, scheduled, retry), redis.call('ZRANGE', limited, 0, 0, 'WITHSCORES')[2]
+if next_room then
+  -- Nothing is planned further ahead than a minute: what is, was planned before the clock was set back.
+  local soon = '(' .. whole(now + 60000)
+  for _, scope in ipairs(redis.call('ZRANGEBYSCORE', limited, soon, '+inf', 'LIMIT', 0, 100)) do
+    moved = moved + call_up(queue_prefix, scope, now, nanoseconds)
+  end
+  next_room = redis.call('ZRANGE', limited, 0, 0, 'WITHSCORES')[2]
+end
 if next_room then next_due = math.min(next_due or math.huge, tonumber(next_room)) end
 return { moved, next_due or -1, now, dropped, beyond }
