@@ -1,7 +1,7 @@
 """Enqueues one task after the other and writes down the ids that were accepted; goes on through every outage.
 
-Whether a call that raised has stored its task is not known. It is sent again with the same id; if the first one was stored
-and has run by then, it runs again. Such ids are written down as unsure.
+Whether a call that raised has stored its task is not known. It is sent again with the same id; if the first one was
+stored and has run by then, it runs again. Such ids are written down as unsure.
 """
 
 from __future__ import annotations
