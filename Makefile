@@ -62,7 +62,8 @@ interop: $(STAMP) ## the tests beside live Go Asynq, which Go compiles the first
 # Three long runs at full size; SIZE=small takes the part of each that fits into a minute.
 SIZE ?= full
 FULL := $(if $(filter full,$(SIZE)),VEREDUS_TEST_FULL=1,)
-crash: $(STAMP) ## storms of kill -9, stopped servers, failovers, partitions, upgrades, default leases (SIZE=small: a storm of a minute)
+crash: $(STAMP) ## every fault at every call; storms of kill -9, failovers, partitions, upgrades (SIZE=small: a storm of a minute)
+	@$(if $(FULL),$(FULL) $(BIN)/python -m pytest -q -n $(JOBS) tests/faults)
 	@$(FULL) $(BIN)/python -m pytest -q -s $(if $(FULL),tests/crash tests/cluster tests/upgrade tests/groups/test_crash.py,tests/crash/test_storm.py tests/crash/test_order.py)
 
 chaos: $(STAMP) ## the gateway's storm: 100,000 pushes, 5,000 requests, everything killed; a stuck reader (SIZE=small: a minute)

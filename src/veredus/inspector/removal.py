@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from veredus.errors import QueueNotEmpty
+import asyncio
+import logging
+
+from veredus.errors import ConnectionLost, NotReady, QueueNotEmpty
 from veredus.inspector.bulk import Mass, Progress
 from veredus.store.places import text
 from veredus.store.queues import Queues
 from veredus.wire import keys
+
+logger = logging.getLogger("veredus.inspector")
 
 _ROUNDS = 5
 """How often what was enqueued during the removal is removed, too."""
@@ -16,7 +21,13 @@ _STATES = ("completed", "pending", "scheduled", "retry", "archived", "aggregatin
 async def delete_queue(queues: Queues, mass: Mass, queue: str, *, force: bool, progress: Progress | None) -> None:
     """Without `force` only a queue that has no tasks but completed ones. Never one with running tasks: while it goes
     on, the queue is paused, so that none can start."""
-    paused_here = await queues.pause(queue)
+    was_paused = await queues.is_paused(queue)
+    try:
+        paused_here = await queues.pause(queue)
+    except ConnectionLost:  # it may have been paused all the same
+        if not was_paused:
+            await _resume(queues, queue)
+        raise
     cleared = False
     try:
         await _check(queues, queue, force)
@@ -29,7 +40,19 @@ async def delete_queue(queues: Queues, mass: Mass, queue: str, *, force: bool, p
         raise QueueNotEmpty(queue, "is still being filled; stop those who enqueue first")
     finally:
         if paused_here and not cleared:
+            await _resume(queues, queue)
+
+
+async def _resume(queues: Queues, queue: str) -> None:
+    """After an error, of which the caller shall be told; a connection that broke is made again."""
+    for pause in (0.0, 0.1, 1.0):
+        await asyncio.sleep(pause)
+        try:
             await queues.resume(queue)
+            return
+        except (ConnectionLost, NotReady) as exc:
+            error = exc
+    logger.warning("queue %s is still paused: %s", queue, error)
 
 
 async def _check(queues: Queues, queue: str, force: bool) -> None:

@@ -32,6 +32,8 @@ BEAT = 10.0
 """Seconds between two records for Asynq's tools; they live twice as long."""
 AT_ONCE = 100
 """Ticks of one entry in one round trip."""
+UNRECORDED = 1000
+"""Ticks that are kept for the history while it cannot be written."""
 RETRY = 0.5
 """Seconds to wait when Redis cannot be reached, and after an entry that failed."""
 
@@ -61,6 +63,8 @@ class Scheduler:
         self._clock = clock or ServerClock()
         self._readings = Readings(book.providers, self.wake)
         self._lines: dict[str, Line] = {}
+        self._unrecorded: list[tuple[str, EnqueueEvent]] = []
+        """Ticks that are enqueued, but not written into the history yet."""
         self._lease_ends = 0.0
         self._renew_at = 0.0
         self._beat_at = 0.0
@@ -161,12 +165,14 @@ class Scheduler:
         if not self.leads:
             return
         self.leads = False
-        try:
-            async with asyncio.timeout(2.0):
-                await self._schedules.hide(self.identity)
-                await self._schedules.resign(self._scope, self.name)
-        except (StoreError, TimeoutError):
-            pass
+        for _ in range(2):  # a connection that broke meanwhile is made again
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._schedules.hide(self.identity)
+                    await self._schedules.resign(self._scope, self.name)
+                return
+            except (StoreError, TimeoutError):
+                pass
 
     def _start_over(self) -> float:
         """What was asked may or may not have happened: find out again, after a pause."""
@@ -239,14 +245,15 @@ class Scheduler:
         ticks: list[tuple[Line, Tick]] = []
         for line in self._lines.values():
             ticks += [(line, tick) for tick in self._make_ticks(line, now)]
-        events: list[tuple[str, EnqueueEvent]] = []
         for part in [ticks[i : i + 500] for i in range(0, len(ticks), 500)]:
             replies = await self._schedules.tick([tick for _, tick in part])
             for (line, tick), reply in zip(part, replies, strict=True):
-                events += self._fired(line, tick, reply)
+                self._unrecorded += self._fired(line, tick, reply)
         try:
-            await self._schedules.record(events)
+            await self._schedules.record(self._unrecorded)
+            self._unrecorded.clear()
         except StoreError as exc:  # the tasks are there: only their mention in the history is not
+            self._unrecorded = self._unrecorded[-UNRECORDED:]
             if isinstance(exc, ConnectionLost | NotReady) and self._client.store.redis.address.kind != "cluster":
                 raise
             logger.warning("the history of a schedule cannot be written: %s", exc)

@@ -92,6 +92,10 @@ class Queues(Part):
         key = keys.paused(queue)
         return bool(await self.redis.command("SETNX", key, seconds, key=key))
 
+    async def is_paused(self, queue: str) -> bool:
+        key = keys.paused(queue)
+        return bool(await self.redis.command("EXISTS", key, key=key))
+
     async def resume(self, queue: str) -> bool:
         """False if it was not paused."""
         key = keys.paused(queue)

@@ -21,6 +21,8 @@ logger = logging.getLogger("veredus.worker")
 
 EVERY = 0.1
 """Seconds between two writes of one task's progress; of several in between, the last one counts."""
+MOST_BETWEEN = 1.0
+"""Seconds after which a report that could not be written is tried again, at most."""
 LAST = 2.0
 """Seconds for which the end of a task waits for its last report: without Redis, neither can be written."""
 
@@ -28,7 +30,7 @@ LAST = 2.0
 class _Pen:
     """What one attempt has reported."""
 
-    __slots__ = ("is_due", "job", "owner", "sent_at", "timer", "unsent", "writing")
+    __slots__ = ("has_ended", "is_due", "job", "owner", "sent_at", "timer", "unsent", "writing")
 
     def __init__(self, job: Job, owner: str) -> None:
         self.job = job
@@ -39,6 +41,7 @@ class _Pen:
         self.writing: asyncio.Task[None] | None = None
         self.is_due = False
         """Whether the unsent report leaves as soon as the one before is written."""
+        self.has_ended = False
 
 
 class Reports:
@@ -85,6 +88,7 @@ class Reports:
         """The attempt has ended: its last report is written before its settlement, or Redis would refuse it."""
         pen = self._pens.pop((job.id, owner), None)
         if pen is not None:
+            pen.has_ended = True
             if pen.timer is not None:
                 pen.timer.cancel()
             if pen.unsent is not None:
@@ -125,11 +129,18 @@ class Reports:
         return data
 
     async def _write(self, pen: _Pen, data: bytes) -> None:
+        pause = EVERY
         while True:
             try:
                 await self._results.progress(pen.job.queue, pen.job.id, pen.owner, data)
+                pause = EVERY
             except StoreError as exc:
                 logger.debug("progress of task %s was not written: %s", pen.job.id, exc)
+                if not pen.has_ended:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, MOST_BETWEEN)
+                    pen.unsent = data if pen.unsent is None else pen.unsent  # a newer one takes its place
+                    pen.is_due = True
             if not pen.is_due:
                 return
             data = self._take(pen)

@@ -11,7 +11,8 @@ import socket
 import sys
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from veredus import forks
 from veredus.client.client import Client
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from veredus.app import App
 
 logger = logging.getLogger("veredus.worker")
+T = TypeVar("T")
 
 LOADING_PATIENCE = 60.0
 """Seconds to wait at the start for a server that is still loading."""
@@ -144,8 +146,8 @@ class Worker:
 
     async def _begin(self) -> None:
         """From here on others can see it."""
-        await self._store.register(list(self.queues))
-        await self._limiter.declare()
+        await self._when_ready(lambda: self._store.register(list(self.queues)))
+        await self._when_ready(self._limiter.declare)
         self._heartbeater.start()
         if self.config.burst:
             await self._forwarder.step()
@@ -258,8 +260,10 @@ class Worker:
 
     async def _check_server(self) -> None:
         """Refuse what cannot work, warn of what will lose tasks."""
-        await self._wait_until_loaded()
-        info = (await self._store.redis.command("INFO", "server", key="")).decode(errors="replace")
+        # Before the first task is taken: with a wrong clock, deadlines would seem to have passed.
+        await self._when_ready(lambda: self._store.set_clock(self._clock))
+        info = await self._when_ready(lambda: self._store.redis.command("INFO", "server", key=""))
+        info = info.decode(errors="replace")
         version = next((line.split(":")[1] for line in info.splitlines() if line.startswith("redis_version:")), "")
         numbers = tuple(int(part) for part in version.strip().split(".")[:2] if part.isdigit())
         if numbers and numbers < (6, 2):
@@ -267,13 +271,12 @@ class Worker:
         await warn_of_eviction(self._store)
         self._largest_value = await self._store.largest_value()
 
-    async def _wait_until_loaded(self) -> None:
-        """A server that has just been started reads its data first: that is no reason to give up. Its answer sets our
-        clock before the first task is taken: with a wrong one, deadlines would seem to have passed."""
+    async def _when_ready(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """A server that has just been started reads its data first: that is no reason to give up."""
         give_up = time.monotonic() + LOADING_PATIENCE
         while True:
             try:
-                return await self._store.set_clock(self._clock)
+                return await ask()
             except NotReady as exc:
                 if time.monotonic() > give_up:
                     raise

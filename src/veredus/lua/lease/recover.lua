@@ -61,7 +61,7 @@ for i = 1, #page, 2 do
   if #claimed / 3 >= limit then break end
   local id, lease_end = page[i], page[i + 1]
   local key = task_prefix .. id
-  local fields = redis.pcall('HMGET', key, 'msg', 'held', 'cancel', 'unique_key')
+  local fields = redis.pcall('HMGET', key, 'msg', 'held', 'cancel', 'unique_key', 'losses')
   if is_over(fields, lease_end) then
     if fields.err or not fields[1] then
       redis.call('ZREM', lease, id)
@@ -78,7 +78,9 @@ for i = 1, #page, 2 do
       keep_lock(fields[4], id, claim_ms)
       claimed[#claimed + 1] = id
       claimed[#claimed + 1] = fields[1]
-      local losses = redis.pcall('HINCRBY', key, 'losses', 1)
+      -- A claim that came to nothing (its answer was lost, or the recoverer) is no second loss.
+      local is_claim = is_ours(fields[2], lease_end) and string.find(fields[2], ':recoverer:', 1, true)
+      local losses = is_claim and tonumber(fields[5]) or redis.pcall('HINCRBY', key, 'losses', 1)
       if type(losses) ~= 'number' then
         losses = 1
         redis.call('HSET', key, 'losses', losses)

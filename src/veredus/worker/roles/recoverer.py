@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from veredus.clock import Clock
-from veredus.errors import LeaseLost, StoreError
+from veredus.errors import ConnectionLost, LeaseLost, StoreError
 from veredus.events import Bus, ItemDropped, TaskRecovered
 from veredus.model.job import Job
+from veredus.model.message import TaskMessage
 from veredus.model.request import SESSION, answers
 from veredus.model.settlement import Archive, Done, Retry, Settlement
 from veredus.model.verdict import (
@@ -18,6 +19,7 @@ from veredus.model.verdict import (
     CANCELLATIONS,
     LEASE_EXPIRED,
     Action,
+    Verdict,
     failed_message,
     is_poison,
     judge_lost_lease,
@@ -39,6 +41,8 @@ logger = logging.getLogger("veredus.worker")
 
 CLAIM_MS = 5_000
 """How long a claimed task is ours: enough to settle it, short if we die with it."""
+OWN_CLAIMS = "recoverer:"
+"""How the owner of a claim goes on after its worker; lua/lease/recover.lua knows claims by it."""
 STANDSTILL = 2.0
 """More seconds than this beyond what was to be expected mean that somebody stood still; fewer for short leases."""
 FURTHEST = 5
@@ -114,6 +118,11 @@ class Recoverer(Role):
         self._calm = Calm(config.lease, self.interval)
         self._serves = serves
         self._steady_since = steady_since
+        self._unanswered: set[str] = set()
+        """Queues in which this recoverer may hold claims that it did not settle, because a call got no answer: they are
+        claimed again at the next sweep, not when they have run out."""
+        self._told: set[tuple[str, str]] = set()
+        """Tasks, by queue and id, whose recovery was told but may not be written yet."""
         self._with_lanes: set[str] = set()
         self._queues: list[str] = []
         self._queues_read_at = -math.inf
@@ -124,6 +133,8 @@ class Recoverer(Role):
         # Soon again if there is no answer: a gap between two sweeps puts off the recovery.
         self._next_expiry = self.interval / 4
         self._with_lanes.clear()
+        if self._unanswered:
+            await self._sweep(sorted(self._unanswered), dead_worker=holding.owner(self._worker_id, OWN_CLAIMS))
         queues = await self._all_queues()
         self._next_expiry = self.interval
         for queue, sweep in (await self._sweep(queues)).items():
@@ -169,7 +180,7 @@ class Recoverer(Role):
 
     async def _sweep(self, queues: Sequence[str], dead_worker: str = "") -> dict[str, int | StoreError]:
         self._sweeps += 1
-        owner = holding.owner(self._worker_id, f"recoverer:{self._sweeps}")
+        owner = holding.owner(self._worker_id, f"{OWN_CLAIMS}{self._sweeps}")
         asked, steady_since = time.monotonic(), self._steady_since()
         since = {queue: self._calm.since(queue, asked, steady_since) for queue in queues}
         sweeps = await self._store.leases.recover(
@@ -186,8 +197,12 @@ class Recoverer(Role):
             if isinstance(sweep, StoreError):
                 results[queue] = sweep
                 self._next_expiry = min(self._next_expiry, self.interval / 4)
+                if isinstance(sweep, ConnectionLost):
+                    self._unanswered.add(queue)
                 continue
-            if not dead_worker:
+            if dead_worker:
+                self._unanswered.discard(queue)
+            else:
                 self._calm.swept(queue, asked, since[queue][1], sweep.now_ms)
             if sweep.has_lanes:
                 self._with_lanes.add(queue)
@@ -197,8 +212,15 @@ class Recoverer(Role):
             for task_id in sweep.tidied:
                 self._bus.emit(ItemDropped(queue, task_id, "not active"))
             decisions += [(queue, settlements) for settlements in self._decide(queue, owner, sweep.claimed)]
-        await self._tell_clients()
-        await self._work.settle_each(decisions)
+        try:
+            await self._tell_clients()
+            await self._work.settle_each(decisions)
+        except StoreError:
+            self._unanswered.update(queue for queue, _ in decisions)
+            self._next_expiry = self.interval / 4
+            raise
+        if not self._unanswered:
+            self._told.clear()
         return results
 
     async def _tell_clients(self) -> None:
@@ -227,8 +249,7 @@ class Recoverer(Role):
         if SESSION in message.headers and answers(verdict):
             self._lost.append((message.headers, claim.cancel in CANCELLATIONS))
         if claim.cancel in CANCELLATIONS:
-            logger.info("task %s of queue %s lost its worker and ends cancelled", claim.task_id, queue)
-            self._bus.emit(TaskRecovered(message, claim.losses, verdict.action.value))
+            self._tell(message, claim, verdict, "it ends cancelled", logging.INFO)
             if verdict.action is Action.DONE:
                 return Done(claim.task_id, owner, message.unique_key)
             data = encode_task(failed_message(message, CANCELED, now, counts=False))
@@ -240,17 +261,21 @@ class Recoverer(Role):
             delay = retry_delay_ms(delay_of, message, LeaseLost(LEASE_EXPIRED), Job(message))
         killed = killed_text(claim.losses) if is_poison(claim.losses, most) else ""
         failed_message(message, killed or LEASE_EXPIRED, now, counts=verdict.action is Action.RETRY)
-        logger.warning(
-            "task %s (%s) of queue %s lost its worker: %s",
-            claim.task_id,
-            message.type,
-            queue,
-            f"archived, {killed or 'its retries are used up'}"
-            if verdict.action is Action.ARCHIVE
-            else f"retried in {delay / 1000:g} s",
-        )
-        self._bus.emit(TaskRecovered(message, claim.losses, verdict.action.value))
-        if verdict.action is Action.ARCHIVE:
+        is_archived = verdict.action is Action.ARCHIVE
+        fate = f"archived, {killed or 'its retries are used up'}" if is_archived else f"retried in {delay / 1000:g} s"
+        self._tell(message, claim, verdict, fate)
+        if is_archived:
             return Archive(claim.task_id, owner, message.unique_key, encode_task(message))
         front = self._config.retry_front if task is None or task.retry_front is None else task.retry_front
         return Retry(claim.task_id, owner, encode_task(message), delay, True, front)
+
+    def _tell(
+        self, message: TaskMessage, claim: Claimed, verdict: Verdict, fate: str, level: int = logging.WARNING
+    ) -> None:
+        """Once, also if what was decided has to be written a second time."""
+        name = (message.queue, message.id)
+        if name not in self._told:
+            self._told.add(name)
+            what = f"task {message.id} ({message.type}) of queue {message.queue}"
+            logger.log(level, "%s lost its worker: %s", what, fate)
+            self._bus.emit(TaskRecovered(message, claim.losses, verdict.action.value))

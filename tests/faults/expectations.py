@@ -1,0 +1,64 @@
+"""What is expected of each kind of caller when a call fails. All that is not DONE stands here, with its reason."""
+
+from __future__ import annotations
+
+from tests.faults.scenario import Answer, Expect, Site
+from tests.support.faults import MAX_CLIENTS, NOSCRIPT, OOM, Fault
+
+INTRODUCTION = "setname"
+"""The first call on every connection. A server that refuses it is used all the same: not everybody may name himself."""
+
+
+def always_done(site: Site, fault: Fault) -> Expect:
+    """Of workers and schedulers: promises.md says "not lost", "one owner", "every tick once", whatever a call meets."""
+    return Expect.DONE
+
+
+def producer(site: Site, fault: Fault) -> Expect:
+    """promises.md: "not lost" from when "enqueue has returned"; an enqueue that raises has stored nothing. A client
+    tries again while the server is away or not ready; a server without memory is neither, so the caller is told."""
+    if fault is OOM and site.label != INTRODUCTION:
+        return Expect.TOLD
+    return Expect.DONE
+
+
+def producer_of_many(site: Site, fault: Fault) -> Expect:
+    """The tasks of one queue are stored together or not at all; those of several queues are not one step."""
+    return Expect.PARTLY if site.label == "task-enqueue" and fault is OOM else producer(site, fault)
+
+
+def asked_once(site: Site, fault: Fault) -> Expect:
+    """Of tools: what a person asks for is asked of the server once, and the person is told. promises.md: "cancel
+    stays" from when "cancel has answered": without an answer it may or may not have happened."""
+    if fault is NOSCRIPT or (fault.is_error and site.label == INTRODUCTION):
+        return Expect.DONE
+    return Expect.UNKNOWN if fault.executed else Expect.TOLD
+
+
+def starting(*labels: str) -> Answer:
+    """What is expected of something that makes these calls before it begins."""
+    return lambda site, fault: _starting(labels, site, fault)
+
+
+def _starting(labels: tuple[str, ...], site: Site, fault: Fault) -> Expect:
+    """A worker or scheduler that cannot reach the server as it begins says so and ends, as its `start` documents: it
+    has taken nothing, and whoever started it starts it again. It waits for a server that is not ready yet. Once it has
+    begun, promises.md holds, and what a call meets is nobody's business but its own."""
+    begins = site.label in labels or site == Site("setname", 1, site.position)
+    if fault is MAX_CLIENTS and site.label == "config":
+        return Expect.TOLD  # the server's settings need not be read, but then it takes no connection any more
+    if not begins or (fault.is_error and (fault is not OOM or site.label == INTRODUCTION)):
+        return Expect.DONE
+    return Expect.TOLD
+
+
+def waiting(site: Site, fault: Fault) -> Expect:
+    """Waiting for a result goes on through outages. A server that refuses the look itself is told to the caller; the
+    task goes on."""
+    return Expect.TOLD if fault is OOM and site.label == "result-await" else Expect.DONE
+
+
+def in_steps(site: Site, fault: Fault) -> Expect:
+    """Of tools that work in portions, as their docs say: what an error interrupts may be half done. Asked for again, it
+    goes on."""
+    return Expect.DONE if asked_once(site, fault) is Expect.DONE else Expect.PARTLY
