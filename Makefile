@@ -70,7 +70,7 @@ chaos: $(STAMP) ## the gateway's storm: 100,000 pushes, 5,000 requests, everythi
 	@$(FULL) $(BIN)/python -m pytest -q -s tests/gateway/test_chaos.py tests/gateway/test_stuck.py
 
 full: $(STAMP) ## all other folders that have full sizes: a million tasks, long runs of the models, leaders killed
-	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest -q -s tests/scheduler tests/inspector tests/link tests/outbox tests/dashboard tests/handlers
+	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest -q -s tests/scheduler tests/inspector tests/link tests/outbox tests/dashboard tests/handlers tests/foreign
 
 bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost beside the limits of this machine
 	@$(BIN)/python -m benchmarks

@@ -81,7 +81,24 @@ class Aggregated:
     task_ids: tuple[str, ...]
 
 
-Event = TaskStarted | TaskEnded | TaskOverran | LeaseWasLost | TaskRecovered | ItemDropped | Forwarded | Aggregated
+@dataclass(frozen=True, slots=True)
+class RoleRestarted:
+    """A part of the worker that runs as long as its process has ended, for whatever reason, and is started again."""
+
+    role: str
+
+
+Event = (
+    TaskStarted
+    | TaskEnded
+    | TaskOverran
+    | LeaseWasLost
+    | TaskRecovered
+    | ItemDropped
+    | Forwarded
+    | Aggregated
+    | RoleRestarted
+)
 Listener = Callable[[Event], None]
 
 

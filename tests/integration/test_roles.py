@@ -23,6 +23,7 @@ from veredus.model.lease import Lease
 from veredus.model.request import Origin
 from veredus.model.settlement import Done, Retry, Settlement
 from veredus.model.verdict import End
+from veredus.restarts import Restarts
 from veredus.store.cancels import Cancels
 from veredus.store.intake import Entry
 from veredus.store.leases import Extension, Holding
@@ -298,6 +299,7 @@ class _Heart:
             lambda attempt: self.overrun.append(attempt.task_id),
             lambda what: None,
             Complaints(),
+            Restarts(),
         )
 
 

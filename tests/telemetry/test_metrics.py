@@ -138,12 +138,12 @@ async def test_health_says_why(valkey_server: RealServer) -> None:
 
 
 def test_what_health_is_judged_by() -> None:
-    well = Signs(status="active", beat_age=1.0, lease=12.0, ended_roles=(), busy=0)
+    well = Signs(status="active", beat_age=1.0, lease=12.0, restarting=(), busy=0)
     assert problems(well) == not_ready(well) == []
     away = well._replace(beat_age=13.0)
     assert problems(away) == []
     assert not_ready(away) == ["no heartbeat reached Redis for 13 s"]
-    assert problems(well._replace(ended_roles=("processor",))) == ["processor has ended"]
+    assert problems(well._replace(restarting=("processor has ended",))) == ["processor has ended"]
     assert problems(well._replace(status="closed")) == ["it has stopped"]
     assert not_ready(well._replace(status="new")) == ["not started yet"]
 

@@ -14,7 +14,7 @@ import veredus
 
 ROOT = Path(veredus.__file__).parent
 HEIGHTS = {
-    "errors": 0, "clock": 0, "signals": 0, "forks": 0,
+    "errors": 0, "clock": 0, "signals": 0, "forks": 0, "restarts": 0,
     "model": 1,
     "wire": 2, "lua": 2, "events": 2,
     "store": 3, "link": 3,

@@ -143,7 +143,13 @@ def text_of(data: bytes, most: int = 80) -> str:
 
 
 def when(instant: datetime | None) -> str:
-    return "" if instant is None else instant.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if instant is None:
+        return ""
+    try:
+        instant = instant.astimezone()
+    except OverflowError:  # the first or the last day that there is
+        pass
+    return instant.isoformat(" ")[:19]
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4

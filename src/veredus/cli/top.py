@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from veredus.cli.common import STATES, console, inspecting
+from veredus.cli.common import STATES, console, inspecting, plain
 from veredus.inspector.inspector import Inspector
 from veredus.model.info import QueueInfo, ServerInfo
 
@@ -48,7 +48,8 @@ def _screen(queues: list[QueueInfo], servers: list[ServerInfo], before: dict[str
     for queue in queues:
         numbers = [_number(getattr(queue, state), state) for state in STATES]
         rate = _rate(queue, before)
-        label = Text(queue.queue + (" (paused)" if queue.paused else ""), style="yellow" if queue.paused else "bold")
+        label = plain(queue.queue + (" (paused)" if queue.paused else ""))
+        label.stylize("yellow" if queue.paused else "bold")
         table.add_row(label, *numbers, f"{queue.latency_ns / 1e6:,.0f} ms", rate, f"{queue.failed:,}")
     workers = Table(title="workers", title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in ("process", "status", "busy", "queues"):
@@ -56,7 +57,7 @@ def _screen(queues: list[QueueInfo], servers: list[ServerInfo], before: dict[str
     for server in servers:
         served = ", ".join(f"{name}={weight}" for name, weight in server.queues.items())
         busy = f"{len(server.active_workers)}/{server.concurrency}"
-        workers.add_row(f"{server.host}:{server.pid}", server.status, busy, served)
+        workers.add_row(*map(plain, (f"{server.host}:{server.pid}", server.status, busy, served)))
     return Group(table, Text(), workers if servers else Text("no worker is running", style="yellow"))
 
 

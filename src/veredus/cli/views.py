@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from veredus.cli.common import echo_json, facts, inspecting, json_option, show, text_of, when
 from veredus.cli.groups import Commands
 from veredus.inspector.inspector import Inspector
-
-_SECOND = 1_000_000_000
+from veredus.model.info import as_datetime
 
 
 def _at(nanoseconds: int) -> str:
-    return "never" if nanoseconds <= 0 else when(datetime.fromtimestamp(nanoseconds / _SECOND, UTC))
+    return "never" if nanoseconds <= 0 else when(as_datetime(nanoseconds))
 
 
 @click.group("group", cls=Commands, aliases={"ls": "list"})

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from veredus.errors import ConfigError, PayloadError
+from veredus.errors import CommandRefused, ConfigError, PayloadError
 from veredus.model.delivery import PushResult
 from veredus.model.ending import read_progress
 from veredus.store import results
@@ -58,14 +58,20 @@ class Herald:
 
     async def pass_on(self, queues: Sequence[str]) -> int:
         """Everything that waits in these queues; returns the number of records."""
-        count = 0
+        count, refused = 0, None
         while waiting := await self._told.waiting(queues):
+            queues = []
             for queue, records in waiting.items():
+                if isinstance(records, CommandRefused):
+                    refused = records  # told when the other queues have been seen to
+                    continue
+                queues.append(queue)
                 for record in records:
                     await self._pass(queue, record)
                     await self._told.remove(queue, record)
                     count += 1
-            queues = list(waiting)
+        if refused is not None:
+            raise refused
         return count
 
     async def _pass(self, queue: str, record: bytes) -> None:
@@ -98,7 +104,11 @@ async def _push(notifier: Notifier, target: Target, type: str, body: dict[str, A
     except (PayloadError, ConfigError) as exc:
         logger.warning("%s of task %s is passed on without its content: %s", type, body["task"], exc)
         brief = {name: body[name] for name in ("task", "queue", "state") if name in body}
-        pushed = await notifier.push(brief, type=type, dedupe_key=key, **where)
+        try:
+            pushed = await notifier.push(brief, type=type, dedupe_key=key, **where)
+        except (PayloadError, ConfigError) as exc:
+            logger.warning("%s of task %s cannot be passed on: %s", type, body["task"], exc)
+            return
     refused = [one.status for one in (pushed if isinstance(pushed, list) else [pushed]) if isinstance(one, PushResult)]
     if "full" in refused:
         logger.warning("%s of task %s did not reach %s: its outbox is full", type, body["task"], target.channel[1:])

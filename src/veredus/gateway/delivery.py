@@ -20,6 +20,7 @@ from veredus.gateway.errands import Errands
 from veredus.gateway.wheel import Wheel
 from veredus.link.transports.base import HIGH_WATER
 from veredus.model.frames import CloseCode
+from veredus.restarts import Restarts
 from veredus.store.outbox import Excerpt, Outbox, ReadRow
 from veredus.store.sessions import Sessions
 from veredus.wire.entries import Entry, Hint, Kick
@@ -48,6 +49,7 @@ class Delivery:
         sessions: Sessions,
         clock: Clock,
         complaints: Complaints,
+        restarts: Restarts,
         *,
         node: str,
         position_check: float,
@@ -57,6 +59,7 @@ class Delivery:
         self._outbox = outbox
         self._clock = clock
         self._complaints = complaints
+        self._restarts = restarts
         self._node = node
         self._position_check = position_check
         self._answered = answered
@@ -307,7 +310,8 @@ class Delivery:
             self._loop.call_later(0.2, self._start_trying)
 
     def _start_trying(self) -> None:
-        self._errands.start(self._try_again())
+        reading = self._restarts.keep("reading after an outage", self._try_again, is_over=lambda: not self.degraded)
+        self._errands.start(reading)
 
     async def _try_again(self) -> None:
         """One that reads for all: when it gets an answer, the pump goes on."""

@@ -20,6 +20,8 @@ class Signs(NamedTuple):
     loop_late_by: float
     draining: bool
     listening: bool
+    restarting: tuple[str, ...] = ()
+    """What has ended in this process and is not back yet, with the reason."""
 
 
 def problems(signs: Signs) -> list[str]:
@@ -33,7 +35,7 @@ def problems(signs: Signs) -> list[str]:
         found.append(f"no heartbeat of this node reached the store for {signs.beat_age:.0f} s")
     if signs.loop_late_by > BEHIND:
         found.append(f"the event loop is {signs.loop_late_by:.1f} s late")
-    return found
+    return [*found, *signs.restarting]
 
 
 def not_ready(signs: Signs) -> list[str]:

@@ -22,6 +22,7 @@ from veredus.errors import ConfigError, PayloadError, StoreError, VeredusError
 from veredus.gateway.config import Endpoint
 from veredus.model.delivery import PushResult, Spread, Status, SyncHint
 from veredus.model.nesting import MAX_DEPTH, too_deep
+from veredus.restarts import Restarts
 
 if TYPE_CHECKING:
     from veredus.gateway.server import Gateway
@@ -52,13 +53,17 @@ class BadPush(VeredusError):
 class HttpServer:
     """Runs inside the gateway's event loop."""
 
-    def __init__(self, gateway: Gateway, place: Endpoint) -> None:
+    def __init__(self, gateway: Gateway, place: Endpoint, restarts: Restarts) -> None:
         self._gateway = gateway
         self._place = place
+        self._restarts = restarts
+        self._bound: socket.socket | None = None
+        self._is_stopping = False
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> Endpoint:
-        bound = _bind(self._place)
+        self._bound = _bind(self._place)
+        self._place = Endpoint(*self._bound.getsockname()[:2])
         gateway = self._gateway
         app = Starlette(
             routes=[
@@ -70,13 +75,26 @@ class HttpServer:
             ]
         )
         self._token = gateway.config.http_token
-        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=30)
-        self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[bound]))
-        return Endpoint(*bound.getsockname()[:2])
+        self._config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=30)
+        self._server = _Server(self._config)
+        running = self._restarts.keep("http server", self._serve, is_over=lambda: self._is_stopping)
+        self._serving = asyncio.create_task(running)
+        return self._place
+
+    async def _serve(self) -> None:
+        """Each time a server of its own; the first has the socket that was bound at the start."""
+        bound, self._bound = self._bound or _bind(self._place), None
+        self._server = _Server(self._config)
+        try:
+            await self._server.serve(sockets=[bound])
+        finally:
+            for listener in self._server.servers:
+                listener.close()
+            bound.close()
 
     async def stop(self) -> None:
         if self._serving is not None:
+            self._is_stopping = True
             self._server.should_exit = True
             self._server.force_exit = True
             await asyncio.wait([self._serving], timeout=3.0)
@@ -262,6 +280,8 @@ def _bind(place: Endpoint) -> socket.socket:
 
 class _Server(uvicorn.Server):
     """Signals are the gateway's business."""
+
+    servers: list[asyncio.Server] = []  # noqa: RUF012 - the base sets its own when it starts
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

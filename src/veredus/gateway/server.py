@@ -29,6 +29,7 @@ from veredus.link.config import LinkConfig
 from veredus.link.server import ServerLink
 from veredus.link.transports.base import Transport
 from veredus.model.frames import CloseCode, Hello, Request
+from veredus.restarts import Restarts
 from veredus.store.hints import Hints
 from veredus.store.store import Store
 from veredus.worker.announcement import warn_of_eviction
@@ -96,7 +97,7 @@ class Gateway:
             if self.app.lifespan is not None and any(rule.where == "gateway" for rule in self.app.actions.values()):
                 await open_lifespan(self.app, self._lifespan)
             self._compose()
-            self._tasks.append(asyncio.create_task(self._hints.run()))
+            self._tasks.append(asyncio.create_task(self._restarts.keep("hints", self._hints.run, longest=2.0)))
             await self._hints.subscribed()
             await self.upkeep.beat()
             await self._open_ports()
@@ -119,6 +120,7 @@ class Gateway:
     def _compose(self) -> None:
         config, store, clock = self.config, self._store, self._clock
         self._complaints = Complaints()
+        self._restarts = Restarts()
         self.overload = Overload(
             connections=config.max_connections,
             request_rate=config.max_request_rate,
@@ -138,6 +140,7 @@ class Gateway:
             store.sessions,
             clock,
             self._complaints,
+            self._restarts,
             node=self.node,
             position_check=config.position_check,
             tick=max(shortest / 2, TICK),
@@ -170,6 +173,7 @@ class Gateway:
             self._hints,
             clock,
             self._complaints,
+            self._restarts,
             self.figures,
         )
 
@@ -179,7 +183,7 @@ class Gateway:
         if self.config.http is not None:
             from veredus.gateway.http import HttpServer
 
-            self._http = HttpServer(self, self.config.http.shifted(self.index))
+            self._http = HttpServer(self, self.config.http.shifted(self.index), self._restarts)
             self.http_address = await self._http.start()
 
     @property
@@ -264,6 +268,7 @@ class Gateway:
             "refused": dict(self.overload.refused),
             "delivery": dict(self.delivery.counters),
             "requests": dict(self.router.counters),
+            "restarts": dict(self._restarts.counts),
             "draining": self.draining,
         }
 

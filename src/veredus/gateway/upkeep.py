@@ -15,6 +15,7 @@ from veredus.gateway.delivery import Delivery
 from veredus.gateway.health import Signs
 from veredus.gateway.limits import Level, Overload
 from veredus.gateway.routing import Router
+from veredus.restarts import Restarts
 from veredus.store.hints import Hints
 from veredus.store.store import Store
 from veredus.worker.complaints import Complaints
@@ -29,7 +30,8 @@ STRAYS_EVERY = 15
 
 
 class Upkeep:
-    """One tick for all timers of the process. What fails is told once and tried again."""
+    """One tick for all timers of the process. What Redis refuses is told once and tried again; what fails otherwise is
+    restarted."""
 
     def __init__(
         self,
@@ -41,6 +43,7 @@ class Upkeep:
         hints: Hints,
         clock: ServerClock,
         complaints: Complaints,
+        restarts: Restarts,
         figures: Callable[[], dict[str, Any]],
     ) -> None:
         self._node = node
@@ -51,13 +54,19 @@ class Upkeep:
         self._hints = hints
         self._clock = clock
         self._complaints = complaints
+        self._restarts = restarts
         self._figures = figures
         self._beat_at = self._deaf_since = self._ticked_at = clock.monotonic()
         self._late_by = 0.0
 
     def start(self) -> list[asyncio.Task[None]]:
-        roles = (self._tick_for_ever, self._beat_for_ever, self._sweep_for_ever)
-        return [asyncio.create_task(role()) for role in roles]
+        keep = self._restarts.keep
+        roles = (
+            keep("tick", self._tick_for_ever, longest=1.0),
+            keep("heartbeat", self._beat_for_ever, longest=BEAT),
+            keep("sweep", self._sweep_for_ever),
+        )
+        return [asyncio.create_task(role) for role in roles]
 
     def signs(self, *, draining: bool, listening: bool) -> Signs:
         now = self._clock.monotonic()
@@ -70,6 +79,7 @@ class Upkeep:
             loop_late_by=max(self._late_by, now - self._ticked_at - TICK),
             draining=draining,
             listening=listening,
+            restarting=tuple(self._restarts.problems()),
         )
 
     async def _tick_for_ever(self) -> None:
@@ -81,12 +91,9 @@ class Upkeep:
             self._ticked_at = now
             if self._hints.healthy:
                 self._deaf_since = now
-            try:
-                self._delivery.tick(now)
-                self._router.tick(now)
-                self._warn(now)
-            except Exception:
-                logger.exception("the clock of the gateway failed")
+            self._delivery.tick(now)
+            self._router.tick(now)
+            self._warn(now)
 
     def _warn(self, now: float) -> None:
         for name, found in self._overload.levels(now).items():
@@ -111,8 +118,6 @@ class Upkeep:
             await step()
         except StoreError as exc:
             self._complaints.error(("gateway", name), f"the gateway's {name} failed", exc)
-        except Exception:
-            logger.exception("the gateway's %s failed", name)
         else:
             self._complaints.recovered(("gateway", name))
 

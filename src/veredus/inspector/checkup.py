@@ -17,7 +17,7 @@ STALE_SET = 120
 """Seconds after its deadline at which nobody can be expected to reclaim an aggregation set any more."""
 STALE_MOVE = 60
 """Seconds after which a move that has not ended was broken off."""
-_TYPES = {"pending": "list", "active": "list", "groups": "set", "limits": "hash"} | dict.fromkeys(
+_TYPES = {"pending": "list", "active": "list", "told": "list", "groups": "set", "limits": "hash"} | dict.fromkeys(
     ("lease", "scheduled", "retry", "archived", "completed", "due", "aggregation_sets", "lanes", "limited"), "zset"
 )
 _SETS = ("scheduled", "retry", "archived", "completed")
@@ -145,7 +145,7 @@ class Checkup:
             scheduled = await self._checkups.scores(keys.scheduled(self._queue), ids)
             retry = await self._checkups.scores(keys.retry(self._queue), ids)
             for (task_id, exact), *scores in zip(rows, scheduled, retry, strict=True):
-                if math.ceil(exact / 1000) not in scores or exact % 1:
+                if not math.isfinite(exact) or math.ceil(exact / 1000) not in scores or exact % 1:
                     self._suspects.setdefault(task_id, "")
 
     async def _check_groups(self, sound: set[str]) -> None:

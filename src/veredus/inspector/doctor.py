@@ -25,7 +25,7 @@ _QUEUE_KEY = re.compile(rf"{re.escape(keys.PREFIX)}:\{{(.+?)\}}:(.+)", re.DOTALL
 _ROUNDS = 4
 _NEXT = 1000
 """Of so many tasks that are next, the types are compared with what the workers have handlers for."""
-_TYPES = {"pending": "list", "active": "list", "groups": "set", "limits": "hash"}
+_TYPES = {"pending": "list", "active": "list", "told": "list", "groups": "set", "limits": "hash"}
 
 
 class Doctor:

@@ -10,6 +10,8 @@ from typing import Any
 
 SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST, _LATEST = -62135596800 * SECOND, 253402300799 * SECOND
+"""The years 1 to 9999: what other programs wrote beyond that is shown as their first or last second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,19 +50,19 @@ class TaskInfo:
 
     @property
     def next_process_at(self) -> datetime | None:
-        return _datetime(self.next_ms * 1_000_000)
+        return as_datetime(self.next_ms * 1_000_000)
 
     @property
     def last_failed_at(self) -> datetime | None:
-        return _datetime(self.last_failed * SECOND)
+        return as_datetime(self.last_failed * SECOND)
 
     @property
     def completed_at(self) -> datetime | None:
-        return _datetime(self.completed * SECOND)
+        return as_datetime(self.completed * SECOND)
 
     @property
     def deadline_at(self) -> datetime | None:
-        return _datetime(self.deadline * SECOND)
+        return as_datetime(self.deadline * SECOND)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -119,7 +121,7 @@ class QueueInfo:
 
     @property
     def latency(self) -> timedelta:
-        return timedelta(microseconds=self.latency_ns / 1000)
+        return timedelta(microseconds=min(self.latency_ns, _LATEST) / 1000)
 
     def as_dict(self) -> dict[str, Any]:
         names = (
@@ -170,11 +172,11 @@ class WorkerInfo:
 
     @property
     def started(self) -> datetime | None:
-        return _datetime(self.started_ns)
+        return as_datetime(self.started_ns)
 
     @property
     def deadline(self) -> datetime | None:
-        return _datetime(self.deadline_ns)
+        return as_datetime(self.deadline_ns)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -203,7 +205,7 @@ class ServerInfo:
 
     @property
     def started(self) -> datetime | None:
-        return _datetime(self.started_ns)
+        return as_datetime(self.started_ns)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -234,11 +236,11 @@ class SchedulerEntryInfo:
 
     @property
     def next(self) -> datetime | None:
-        return _datetime(self.next_ns)
+        return as_datetime(self.next_ns)
 
     @property
     def prev(self) -> datetime | None:
-        return _datetime(self.prev_ns)
+        return as_datetime(self.prev_ns)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -261,7 +263,7 @@ class EnqueueEvent:
 
     @property
     def enqueued_at(self) -> datetime | None:
-        return _datetime(self.enqueued_ns)
+        return as_datetime(self.enqueued_ns)
 
     def as_dict(self) -> dict[str, Any]:
         return {"task_id": self.task_id, "enqueued_at": instant_text(self.enqueued_ns)}
@@ -328,11 +330,13 @@ def instant_text(nanoseconds: int) -> str | None:
     """As Go writes it in JSON: RFC 3339 in UTC, with as many decimals as are needed; None for 0."""
     if not nanoseconds:
         return None
-    seconds, fraction = divmod(nanoseconds, SECOND)
-    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    seconds, fraction = divmod(max(_EARLIEST, min(nanoseconds, _LATEST)), SECOND)
+    text = (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
     decimals = f".{fraction:09d}".rstrip("0") if fraction else ""
     return f"{text}{decimals}Z"
 
 
-def _datetime(nanoseconds: int) -> datetime | None:
-    return _EPOCH + timedelta(microseconds=nanoseconds // 1000) if nanoseconds else None
+def as_datetime(nanoseconds: int) -> datetime | None:
+    if not nanoseconds:
+        return None
+    return _EPOCH + timedelta(microseconds=max(_EARLIEST, min(nanoseconds, _LATEST)) // 1000)

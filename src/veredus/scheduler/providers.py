@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from veredus.restarts import Restarts
 from veredus.scheduler.entries import Entry, Provider
 
 logger = logging.getLogger("veredus.scheduler")
@@ -16,8 +18,9 @@ logger = logging.getLogger("veredus.scheduler")
 class Readings:
     """The last good answer of each provider. Reading happens beside the ticks: a slow provider delays nobody."""
 
-    def __init__(self, providers: Sequence[Provider], on_change: Callable[[], None]) -> None:
+    def __init__(self, providers: Sequence[Provider], on_change: Callable[[], None], restarts: Restarts) -> None:
         self._providers = providers
+        self._restarts = restarts
         self._on_change = on_change
         self._answers: list[dict[str, Entry]] = [{} for _ in providers]
         self._failing = [False] * len(providers)
@@ -28,7 +31,12 @@ class Readings:
 
     def start(self) -> None:
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._read_on(number)) for number in range(len(self._providers))]
+            self._tasks = [
+                asyncio.create_task(
+                    self._restarts.keep(f"reader of provider {one.name}", functools.partial(self._read_on, number))
+                )
+                for number, one in enumerate(self._providers)
+            ]
 
     async def stop(self) -> None:
         tasks, self._tasks = self._tasks, []

@@ -15,6 +15,7 @@ from dataclasses import replace
 from veredus.client.client import Client
 from veredus.clock import ServerClock
 from veredus.errors import CommandRefused, ConnectionLost, NotReady, StoreError
+from veredus.restarts import Restarts
 from veredus.scheduler.entries import Book, Entry
 from veredus.scheduler.lines import Line
 from veredus.scheduler.providers import Readings
@@ -50,6 +51,7 @@ class Scheduler:
         lease: float = LEASE,
         beat: float = BEAT,
         clock: ServerClock | None = None,
+        restarts: Restarts | None = None,
     ) -> None:
         self._client = client
         self._schedules = Schedules(client.store.redis, client.store.intake)
@@ -61,7 +63,7 @@ class Scheduler:
         self.name = ":".join(map(str, self.identity))
         self.leads = False
         self._clock = clock or ServerClock()
-        self._readings = Readings(book.providers, self.wake)
+        self._readings = Readings(book.providers, self.wake, restarts or Restarts())
         self._lines: dict[str, Line] = {}
         self._unrecorded: list[tuple[str, EnqueueEvent]] = []
         """Ticks that are enqueued, but not written into the history yet."""
@@ -98,8 +100,8 @@ class Scheduler:
                 logger.error("schedules wait for Redis: %s", exc)
             return self._start_over()
         except Exception:
-            logger.exception("the scheduler failed")
-            return self._start_over()
+            self._start_over()
+            raise  # whoever runs it logs this and starts it again
         if self._outage_since:
             logger.warning("schedules go on after %.1f s", time.monotonic() - self._outage_since)
             self._outage_since = 0.0

@@ -11,6 +11,7 @@ from typing import Protocol, Self
 
 from veredus.client.client import Client
 from veredus.errors import ConfigError, NotReady
+from veredus.restarts import Restarts
 from veredus.scheduler.entries import Book
 from veredus.scheduler.scheduler import BEAT, LEASE, Scheduler
 from veredus.signals import StopSignals, done_unless, stop_signals
@@ -49,6 +50,7 @@ class Service:
         self._store: Store | None = None
         self._task: asyncio.Task[None] | None = None
         self.scheduler: Scheduler | None = None
+        self._is_stopping = False
 
     def run(self) -> int:
         """Until SIGTERM or SIGINT; returns the exit code. Raises StoreError when Redis cannot be reached."""
@@ -81,14 +83,22 @@ class Service:
             raise
         self._store = store
         client = Client(store, max_payload=self._app.max_payload)
+        restarts = Restarts()
         self.scheduler = Scheduler(
-            client, self._app.schedules, self._app.schedule_scope(), lease=self._lease, beat=self._beat
+            client,
+            self._app.schedules,
+            self._app.schedule_scope(),
+            lease=self._lease,
+            beat=self._beat,
+            restarts=restarts,
         )
-        self._task = asyncio.create_task(self.scheduler.run(), name="veredus-scheduler")
+        running = restarts.keep("scheduler", self.scheduler.run, is_over=lambda: self._is_stopping)
+        self._task = asyncio.create_task(running, name="veredus-scheduler")
         logger.info("scheduler %s is ready on %s", self.scheduler.name, store.redis.where())
 
     async def stop(self) -> None:
         if self.scheduler is not None and self._task is not None:
+            self._is_stopping = True
             self.scheduler.stop()
             _, unfinished = await asyncio.wait([self._task], timeout=5.0)
             for late in unfinished:

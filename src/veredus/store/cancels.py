@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from veredus.model.archive import ASYNQS, ArchiveLimits
+from veredus.store.places import text
 from veredus.store.redis import Redis
 from veredus.store.scripts import load
 from veredus.wire import keys
@@ -62,4 +63,4 @@ class Cancels:
         """How this task shall be cancelled: archive, delete, retry, or empty."""
         key = keys.task(queue, task_id)
         found = await self._redis.command("HGET", key, "cancel", key=key)
-        return found.decode() if found else ""
+        return text(found) if found else ""

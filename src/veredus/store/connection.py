@@ -7,6 +7,7 @@ only drops its reply. Nothing is ever sent twice from here: whether to repeat is
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import time
@@ -20,8 +21,17 @@ from veredus import forks
 from veredus.errors import AuthError, ConnectionLost, NotReady, StoreError
 from veredus.store import faults
 
+logger = logging.getLogger("veredus.store")
+
 Argument = str | bytes | int | float
 _pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+
+
+def _pack_any(args: Sequence[Argument]) -> bytes:
+    """With names that are no UTF-8, which `store.places.text` has read."""
+    return _pack(tuple([arg.encode("utf-8", "surrogateescape") if isinstance(arg, str) else arg for arg in args]))
+
+
 OnMessage = Callable[[bytes, bytes], None]
 
 STANDSTILL = 0.5
@@ -67,11 +77,19 @@ class Connection(asyncio.Protocol):
 
     def call(self, *args: Argument, timeout: float | None = None) -> asyncio.Future[Any]:
         """Send one command; the future has its reply. `timeout` is for commands that block on purpose."""
-        return self._send(_pack(args), 1, timeout)[0]
+        try:
+            packed = _pack(args)
+        except UnicodeEncodeError:
+            packed = _pack_any(args)
+        return self._send(packed, 1, timeout)[0]
 
     def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[asyncio.Future[Any]]:
         """Send several commands in one write."""
-        return self._send(b"".join([_pack(tuple(args)) for args in commands]), len(commands), None)
+        try:
+            packed = b"".join([_pack(tuple(args)) for args in commands])
+        except UnicodeEncodeError:
+            packed = b"".join([_pack_any(args) for args in commands])
+        return self._send(packed, len(commands), None)
 
     def _send(self, data: bytes, count: int, timeout: float | None) -> list[asyncio.Future[Any]]:
         if not self.alive or self._transport is None:
@@ -189,7 +207,10 @@ class Connection(asyncio.Protocol):
 
     def _push(self, reply: list[Any]) -> None:
         if reply[0] in (b"message", b"smessage") and self.on_message is not None:
-            self.on_message(reply[1], reply[2])
+            try:
+                self.on_message(reply[1], reply[2])
+            except Exception:  # anybody can publish anything: one message must not cost the subscription
+                logger.exception("a message on channel %s could not be handled", reply[1].decode(errors="replace"))
         elif reply[0] == b"sunsubscribe":  # never asked for: the slot of the channel has moved to another node
             self.close(ConnectionLost(f"{self.where} no longer has the slot of a channel"))
         elif self._waiting:

@@ -8,6 +8,7 @@ from typing import Any
 
 from veredus.errors import StoreError
 from veredus.store.cluster import Cluster
+from veredus.store.places import text
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load
 from veredus.wire import keys
@@ -68,4 +69,4 @@ def _forwarded(reply: Any) -> Forwarded | StoreError:
         raise reply
     moved, next_due, now, dropped, beyond = reply
     wait = None if next_due < 0 else max(0.0, (next_due - now) / 1000 - beyond / 1e6)
-    return Forwarded(moved, wait, [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)])
+    return Forwarded(moved, wait, [(text(dropped[i]), text(dropped[i + 1])) for i in range(0, len(dropped), 2)])

@@ -8,6 +8,7 @@ from veredus.model.ending import read_progress
 from veredus.model.info import instant_text
 from veredus.store.places import Part, data, text
 from veredus.wire import holding, keys
+from veredus.wire.times import count_of, whole
 
 _FIELDS = "progress cancel held pending_since expires_at order_key order_hold limit_key limited_by unique_key"
 
@@ -29,8 +30,8 @@ class Details(Part):
             "progress": _progress(fields["progress"]),
             "cancelling": _text(fields["cancel"]),
             "lease": None if not isinstance(until, bytes) else _lease(fields["held"], until, await self.server_ms()),
-            "pending_since": instant_text(_number(fields["pending_since"])),
-            "expires_at": instant_text(_number(fields["expires_at"]) * 1_000_000),
+            "pending_since": instant_text(count_of(fields["pending_since"])),
+            "expires_at": instant_text(count_of(fields["expires_at"]) * 1_000_000),
             "order_key": _text(fields["order_key"]),
             "order_hold": bool(fields["order_hold"]),
             "limit_key": _text(fields["limit_key"]),
@@ -43,7 +44,7 @@ def _lease(held: bytes | None, until: bytes, now_ms: int) -> dict[str, Any]:
     owner = holding.owner_under(held, until)
     return {
         "owner": owner or "",
-        "until": instant_text(int(float(until)) * 1_000_000_000),
+        "until": instant_text(whole(until) * 1_000_000_000),
         "seconds_left": round(float(until) - now_ms / 1000, 3),
         "ours": owner is not None,
     }
@@ -59,7 +60,3 @@ def _progress(found: Any) -> dict[str, Any] | None:
 
 def _text(found: Any) -> str:
     return text(found) if isinstance(found, bytes) else ""
-
-
-def _number(found: Any) -> int:
-    return int(found) if isinstance(found, bytes) and found.isdigit() else 0

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from veredus.errors import StoreError
 from veredus.store.connection import Argument
 from veredus.store.intake import Entry
+from veredus.store.places import text
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load
 from veredus.wire import keys
@@ -112,7 +113,7 @@ class Groups:
     async def read(self, queue: str, group: str, set_id: str) -> Members:
         names = [keys.aggregation_set(queue, group, set_id), keys.aggregation_sets(queue)]
         exists, rows, dropped = await self._redis.run(READ, names, [keys.task_prefix(queue)])
-        return Members(bool(exists), [(i.decode(), data) for i, data in _pairs(rows)], _text_pairs(dropped))
+        return Members(bool(exists), [(text(i), data) for i, data in _pairs(rows)], _text_pairs(dropped))
 
     async def archive(self, queue: str, group: str, set_id: str, aside: Sequence[Aside]) -> int:
         """Put members aside; returns how many were still in the set."""

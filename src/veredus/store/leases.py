@@ -8,6 +8,7 @@ from typing import Any
 
 from veredus.errors import StoreError
 from veredus.store.connection import Argument
+from veredus.store.places import text
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load
 from veredus.wire import keys
@@ -98,7 +99,7 @@ class Leases:
                 held, (_, lost, cancels) = holdings[queue], reply
                 results[queue] = Extension(
                     [held[position - 1] for position in lost],
-                    [(held[cancels[i] - 1], cancels[i + 1].decode()) for i in range(0, len(cancels), 2)],
+                    [(held[cancels[i] - 1], text(cancels[i + 1])) for i in range(0, len(cancels), 2)],
                 )
         return results
 
@@ -117,7 +118,7 @@ class Leases:
             if isinstance(reply, BaseException):
                 raise reply
             now, rows = reply[0] / 1000, reply[1]
-            found += [Owned(queue, rows[i].decode(), rows[i + 1].decode(), rows[i + 2]) for i in range(0, len(rows), 3)]
+            found += [Owned(queue, text(rows[i]), text(rows[i + 1]), rows[i + 2]) for i in range(0, len(rows), 3)]
         return now, found
 
     async def recover(
@@ -160,15 +161,15 @@ def _sweep(reply: Any) -> Sweep | StoreError:
     if isinstance(reply, BaseException):
         raise reply
     now_ms, swept, claimed, tidied, next_expiry, cancels, has_lanes = reply
-    asked = {cancels[i]: cancels[i + 1].decode() for i in range(0, len(cancels), 2)}
+    asked = {cancels[i]: text(cancels[i + 1]) for i in range(0, len(cancels), 2)}
     return Sweep(
         now_ms,
         bool(swept),
         [
-            Claimed(claimed[i].decode(), claimed[i + 1], claimed[i + 2], asked.get(claimed[i], ""))
+            Claimed(text(claimed[i]), claimed[i + 1], claimed[i + 2], asked.get(claimed[i], ""))
             for i in range(0, len(claimed), 3)
         ],
-        [task_id.decode() for task_id in tidied],
+        [text(task_id) for task_id in tidied],
         None if next_expiry < 0 else (next_expiry - now_ms) / 1000,
         bool(has_lanes),
     )

@@ -10,6 +10,7 @@ from veredus.store.connection import Argument
 from veredus.store.places import Part, data, text
 from veredus.store.scripts import load
 from veredus.wire import keys
+from veredus.wire.times import count_of
 
 DECLARE = load("limit/declare", keys="limits limited", args="count {limit numbers}* [now_ms]")
 LIST = load("limit/list", keys="limits limited", args="queue_prefix most [now_ms]")
@@ -69,7 +70,7 @@ class LimitDesk(Part):
 
 
 def _info(queue: str, scope: bytes, numbers: bytes, running: int, begun: int, waiting: int) -> LimitInfo:
-    most, count, period_ms = map(int, numbers.split() or (0, 0, 0))
+    most, count, period_ms = [count_of(part) for part in (*numbers.split(), b"", b"", b"")[:3]]
     return LimitInfo(
         queue=queue,
         scope=text(scope),

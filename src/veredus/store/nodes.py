@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from veredus.model.delivery import NODE_TIMEOUT
+from veredus.store.places import text
 from veredus.store.redis import Redis
 from veredus.store.scripts import load
 from veredus.wire import session_keys as keys
+from veredus.wire.times import count_of
 
 BEAT = load("node/beat", keys="nodes", args="node info [now_ms]")
 LEAVE = load("node/leave", keys="nodes", args="node [now_ms]")
@@ -60,5 +62,14 @@ class Nodes:
         found = {}
         for i in range(0, len(rows), 2):
             at, _, info = rows[i + 1].partition(b" ")
-            found[rows[i].decode()] = NodeInfo((int(now) - int(at)) / 1000, json.loads(info or b"{}"))
+            found[text(rows[i])] = NodeInfo((int(now) - count_of(at)) / 1000, _figures(info))
         return found
+
+
+def _figures(info: bytes) -> dict[str, Any]:
+    """What a node tells of itself; nothing if that cannot be read."""
+    try:
+        found = json.loads(info or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -6,14 +6,16 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from veredus.errors import CommandRefused
 from veredus.model.info import DailyStats, GroupInfo, LeaseInfo, NodeInfo, QueueInfo
 from veredus.store.cluster import slot_of
 from veredus.store.connection import Argument
-from veredus.store.places import CONTAINERS, Part, data, sound, text
+from veredus.store.places import CONTAINERS, Part, containers, data, sound, text
 from veredus.store.redis import Call
 from veredus.store.scripts import load
 from veredus.wire import holding, keys
 from veredus.wire.messages import UndecodableMessage, decode_task
+from veredus.wire.times import count_of, whole
 
 STATS = load("inspect/stats", keys=f"{CONTAINERS} paused processed failed", args="queue_prefix max_groups [now_ms]")
 MEMORY = load("inspect/memory", keys=CONTAINERS, args="queue_prefix sample max_groups [now_ms]")
@@ -46,9 +48,18 @@ class Queues(Part):
         replies = await self.run_in_each(queues, STATS, [MAX_GROUPS], *more)
         sizes = [0] * len(queues)
         if memory:
-            sizes = await self.run_in_each(queues, MEMORY, [SAMPLE, SAMPLED_GROUPS])
+            sizes = await self._memory(queues)
         rows = zip(queues, replies, sizes, strict=True)
         return [await self._stats(queue, reply, size) for queue, reply, size in rows]
+
+    async def _memory(self, queues: Sequence[str]) -> list[int]:
+        """0 for a queue with a key of a wrong type."""
+        calls = [
+            Call(MEMORY, containers(queue), self.timed([keys.queue_prefix(queue), SAMPLE, SAMPLED_GROUPS]))
+            for queue in queues
+        ]
+        replies = await self.redis.run_each(calls)
+        return sound([0 if isinstance(reply, CommandRefused) else reply for reply in replies])
 
     async def _stats(self, queue: str, reply: Any, memory_usage: int) -> QueueInfo:
         now, pending, active, scheduled, retry, archived, completed, *more = reply
@@ -67,12 +78,12 @@ class Queues(Part):
             completed=completed,
             aggregating=aggregating,
             groups=groups,
-            processed=_number(processed),
-            failed=_number(failed),
-            processed_total=_number(processed_total),
-            failed_total=_number(failed_total),
+            processed=count_of(processed),
+            failed=count_of(failed),
+            processed_total=count_of(processed_total),
+            failed_total=count_of(failed_total),
             paused=bool(paused),
-            latency_ns=max(0, int(now) - int(since)) if since.isdigit() else 0,
+            latency_ns=max(0, int(now) - count_of(since)) if since.isdigit() else 0,
             timestamp_ns=int(now),
             memory_usage=memory_usage,
         )
@@ -84,7 +95,9 @@ class Queues(Part):
         dates = [(until - timedelta(days=back)).isoformat() for back in range(days)]
         names = [make(queue, day) for day in dates for make in (keys.processed_on, keys.failed_on)]
         found = await self.redis.command("MGET", *names, key=names[0])
-        return [DailyStats(queue, day, _number(found[2 * n]), _number(found[2 * n + 1])) for n, day in enumerate(dates)]
+        return [
+            DailyStats(queue, day, count_of(found[2 * n]), count_of(found[2 * n + 1])) for n, day in enumerate(dates)
+        ]
 
     async def pause(self, queue: str) -> bool:
         """False if it was paused already."""
@@ -203,12 +216,7 @@ def _lease(queue: str, now_ms: int, task_id: bytes, end: bytes, held: bytes | No
         task_id=text(task_id),
         task_type=kind,
         owner=owner or "",
-        until=int(float(end)),
+        until=whole(end),
         seconds_left=float(end) - now_ms / 1000,
         ours=owner is not None,
     )
-
-
-def _number(found: bytes | None) -> int:
-    """A counter; one that is missing or damaged counts nothing."""
-    return int(found) if found and found.lstrip(b"-").isdigit() else 0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from veredus.store.places import text
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load
 from veredus.wire import keys
@@ -84,8 +85,8 @@ class Results:
 def heard(data: bytes) -> tuple[str, Sight]:
     """A message on a listener's channel: the key of the task, and what became of it (see lua/include/tell.lua)."""
     verb, length, rest = data.split(b" ", 2)
-    key, body = rest[: int(length)].decode(), rest[int(length) :]
-    state = verb.decode()
+    key, body = text(rest[: int(length)]), rest[int(length) :]
+    state = text(verb)
     if state == PROGRESSED:
         return key, Sight(PROGRESSED, progress=body)
     if state == COMPLETED:
@@ -98,11 +99,11 @@ def _sight(reply: Any) -> Sight:
     if not state:
         return Sight(GONE)
     return Sight(
-        state.decode(),
-        message,
+        text(state),
+        message or b"",
         result,
         progress or b"",
-        cancel.decode() if cancel else "",
+        text(cancel or b""),
         traceback or b"",
         in_go=state == b"active" and not held,
     )

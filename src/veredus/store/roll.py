@@ -39,8 +39,8 @@ class Roll(Part):
         at all. A Go worker does not say what it has handlers for: it may have one for any."""
         serving = [server for server in await self._records() if queue in server.queues]
         names = [keys.types(server.host, server.pid, server.id) for server in serving]
-        found = sound(await self.redis.command_each([("GET", name) for name in names]))
-        if not found or any(value is None for value in found):
+        found = await self.redis.command_each([("GET", name) for name in names])
+        if not found or not all(isinstance(value, bytes) for value in found):
             return []
         known = [text(value) for value in found]
         return [name for name in types if not any(knows(value, name) for value in known)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from veredus.errors import StoreError
+from veredus.errors import CommandRefused, StoreError
 from veredus.store.connection import Argument
 from veredus.store.intake import Entry, Intake, no_record
 from veredus.store.redis import Call, Redis
@@ -154,7 +154,10 @@ def _begun(reply: Any) -> tuple[int, list[Position]] | StoreError:
     if isinstance(reply, BaseException):
         raise reply
     now, *rows = reply
-    return now, [Position(int(rows[i]), int(rows[i + 1] or 0) or None) for i in range(0, len(rows), 2)]
+    try:
+        return now, [Position(int(rows[i]), int(rows[i + 1] or 0) or None) for i in range(0, len(rows), 2)]
+    except ValueError as exc:
+        return CommandRefused(f"the position of a schedule is no number: {exc}")
 
 
 def _ticked(reply: Any) -> Ticked | StoreError:
@@ -163,4 +166,7 @@ def _ticked(reply: Any) -> Ticked | StoreError:
     if isinstance(reply, BaseException):
         raise reply
     code, at, now = reply
-    return Ticked(code, int(at) if at else None, now)
+    try:
+        return Ticked(code, int(at) if at else None, now)
+    except ValueError as exc:
+        return CommandRefused(f"the position of a schedule is no number: {exc}")

@@ -75,6 +75,8 @@ class Sentinels:
                     await self._hear(endpoint)
                 except StoreError as exc:
                     logger.debug("sentinel %s:%d: %s", *endpoint, exc)
+                except Exception:
+                    logger.exception("listening to sentinel %s:%d failed, trying again", *endpoint)
             await asyncio.sleep(PAUSE * random.uniform(0.5, 1.5))
 
     async def _hear(self, endpoint: tuple[str, int]) -> None:

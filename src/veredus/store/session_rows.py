@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from veredus.model.delivery import NO_CURSOR, Cursor
+from veredus.store.places import text
 from veredus.wire.entries import Entry
+from veredus.wire.times import count_of
 
 
 class Created(NamedTuple):
@@ -89,8 +91,8 @@ class Swept:
 
 def session_row(sid: str, reply: Sequence[Any]) -> SessionRow:
     fields, groups = reply
-    user, state, node, connection, epoch = (one.decode() if one else "" for one in fields[:5])
-    numbers = [int(one or 0) for one in fields[5:]]
+    user, state, node, connection, epoch = (text(one or b"") for one in fields[:5])
+    numbers = [count_of(one) for one in fields[5:]]
     generation, top, floor, policy_floor, bytes_top, bytes_floor, opened, held, created, expires = numbers
     return SessionRow(
         sid,
@@ -108,5 +110,5 @@ def session_row(sid: str, reply: Sequence[Any]) -> SessionRow:
         held,
         created,
         expires,
-        tuple(sorted(group.decode() for group in groups)),
+        tuple(sorted(text(group) for group in groups)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Container, Iterable, Sequence
 
@@ -18,6 +19,7 @@ from veredus.model.delivery import (
 )
 from veredus.store.nodes import Nodes
 from veredus.store.partitions import Partitions, raise_first
+from veredus.store.places import text
 from veredus.store.redis import Redis
 from veredus.store.scripts import load
 from veredus.store.session_rows import Attached, Created, SessionRow, Swept, session_row
@@ -25,6 +27,8 @@ from veredus.wire import session_keys as keys
 from veredus.wire.entries import LATE_MARK, unpack_entry
 
 __all__ = ["Attached", "Created", "SessionRow", "Sessions", "Swept"]
+
+logger = logging.getLogger("veredus.gateway")
 
 CREATE = load(
     "session/create",
@@ -207,10 +211,13 @@ class Sessions:
         )
         left = False
         for expired, orphans, due, flushed, dropped, more in replies:
-            swept.expired += [sid.decode() for sid in expired]
-            swept.orphans += [sid.decode() for sid in orphans]
+            swept.expired += [text(sid) for sid in expired]
+            swept.orphans += [text(sid) for sid in orphans]
             for member in due:
-                sid, rid = member.decode().rsplit(".", 1)
+                sid, _, rid = text(member).rpartition(".")
+                if not keys.is_sid(sid) or not rid.isdecimal():
+                    await self._forget_deadline(member)
+                    continue
                 swept.due.append((sid, int(rid)))
             swept.flushed += flushed
             swept.dropped += dropped
@@ -220,6 +227,12 @@ class Sessions:
                 await self._nodes.bury(node)
         return swept
 
+    async def _forget_deadline(self, member: bytes) -> None:
+        """One that names no request, which only another program can have written."""
+        logger.warning("removed %r from the deadlines of requests: it names none", member[:100])
+        rows = [("ZREM", keys.deadlines(tag), member) for tag in keys.TAGS]
+        raise_first(await self._redis.command_each(rows))
+
     async def release_strays(self, node: str, owned: Container[str]) -> list[str]:
         """Detach what is attached to this node although it has no connection for it, now and at the last call: the
         answer to a create or an attach was lost. Every minute or so, by the node itself; returns those that were
@@ -227,7 +240,7 @@ class Sessions:
         sets = [keys.attached(tag, keys.check_name("node", node)) for tag in keys.TAGS]
         replies = await self._redis.command_each([("SMEMBERS", one) for one in sets])
         raise_first(replies)
-        lost = {sid for reply in replies for one in reply if (sid := one.decode()) not in owned}
+        lost = {sid for reply in replies for one in reply if keys.is_sid(sid := text(one)) and sid not in owned}
         twice, self._lost = lost & self._lost, lost
         rows = [row for row in await self.show(sorted(twice)) if row.node == node] if twice else []
         if rows:
@@ -262,7 +275,8 @@ class Sessions:
     async def sessions_of(self, user: str) -> list[SessionRow]:
         """All sessions of a user, the one attached last at the end."""
         index = keys.user(keys.check_name("user", user))
-        return await self.show([sid.decode() for sid in await self._redis.command("ZRANGE", index, 0, -1, key=index)])
+        found = [text(sid) for sid in await self._redis.command("ZRANGE", index, 0, -1, key=index)]
+        return await self.show([sid for sid in found if keys.is_sid(sid)])
 
     async def listing(self, *, after: str = "", limit: int = 100) -> list[SessionRow]:
         """Sessions in the order of their ids, from the one behind `after` on; fewer than `limit` means that it is the
@@ -281,7 +295,7 @@ class Sessions:
             )
             raise_first(replies)
             for reply in replies:
-                sids += [sid.decode() for sid in reply]
+                sids += [sid for one in reply if keys.is_sid(sid := text(one))]
             while sids and len(found) < limit:
                 wanted = limit - len(found)
                 found += await self.show(sids[:wanted])

@@ -21,6 +21,7 @@ from veredus.store.limits import LimitDesk
 from veredus.store.nodes import Nodes
 from veredus.store.outbox import Outbox
 from veredus.store.partitions import Partitions
+from veredus.store.places import text
 from veredus.store.presence import Presence
 from veredus.store.redis import Redis, single
 from veredus.store.results import Results
@@ -71,7 +72,7 @@ class Store:
     async def queues(self) -> list[str]:
         """Every queue that was ever used or served."""
         found = await self.redis.command("SMEMBERS", keys.QUEUES, key=keys.QUEUES)
-        return sorted(name.decode() for name in found)
+        return sorted(text(name) for name in found)
 
     async def register(self, queues: Sequence[str]) -> None:
         """Note that these queues are in use. A full server takes no note, but knows each queue that has tasks."""

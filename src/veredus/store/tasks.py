@@ -14,6 +14,7 @@ from veredus.store.places import CONTAINERS, Part, data, text
 from veredus.store.scripts import Script, load
 from veredus.wire import holding, keys
 from veredus.wire.records import task_info
+from veredus.wire.times import whole
 
 LIST = load(
     "inspect/list",
@@ -220,9 +221,9 @@ def _place(state: str, now_ms: int, score: Any, extra: Any) -> dict[str, Any]:
         }
     if state == "pending":
         return {"next_ms": now_ms, "seen_at": -1 if score is None else score}
-    place: dict[str, Any] = {"score": 0 if score is None else int(float(score))}
+    place: dict[str, Any] = {"score": 0 if score is None else whole(score)}
     if state in ("scheduled", "retry") and score is not None:
-        exact = None if extra is None else int(float(extra))
+        exact = None if extra is None else whole(extra)
         fits = exact is not None and math.ceil(exact / 1000) == float(score)
-        place["next_ms"] = exact if fits else int(float(score) * 1000)
+        place["next_ms"] = exact if fits else whole(float(score) * 1000)
     return place

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from veredus.errors import StoreError
+from veredus.errors import CommandRefused, StoreError
+from veredus.store.places import text
 from veredus.store.redis import Redis
 from veredus.wire import keys
 
@@ -29,11 +30,11 @@ class Told:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def waiting(self, queues: Sequence[str]) -> dict[str, list[bytes]]:
-        """The oldest records of each queue that has any."""
+    async def waiting(self, queues: Sequence[str]) -> dict[str, list[bytes] | CommandRefused]:
+        """The oldest records of each queue that has any, or why they cannot be read."""
         replies = await self._redis.command_each([("LRANGE", keys.told(queue), 0, MOST - 1) for queue in queues])
         for reply in replies:
-            if isinstance(reply, StoreError):
+            if isinstance(reply, StoreError) and not isinstance(reply, CommandRefused):
                 raise reply
         return {queue: reply for queue, reply in zip(queues, replies, strict=True) if reply}
 
@@ -46,5 +47,5 @@ class Told:
 def read_record(record: bytes) -> tuple[Target, bytes]:
     """Who is to be told, and what: the rest is a message as on a listener's channel."""
     _, channel, rest = record.split(b" ", 2)
-    name = channel[3:].decode()
+    name = text(channel[3:])
     return (Target(session=name) if channel[:3] == b">s:" else Target(user=unquote(name))), rest

@@ -11,6 +11,7 @@ from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.model.pools import Rooms
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry, Settlement
 from veredus.store.connection import Argument
+from veredus.store.places import text
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load
 from veredus.wire import holding, keys
@@ -156,9 +157,9 @@ class Work:
             now_ms,
             int(lease_end),
             left,
-            [(rows[i].decode(), rows[i + 1]) for i in range(0, len(rows), 2)],
-            [(dropped[i].decode(), dropped[i + 1].decode()) for i in range(0, len(dropped), 2)],
-            {cancels[i].decode(): cancels[i + 1].decode() for i in range(0, len(cancels), 2)},
+            [(text(rows[i]), rows[i + 1]) for i in range(0, len(rows), 2)],
+            [(text(dropped[i]), text(dropped[i + 1])) for i in range(0, len(dropped), 2)],
+            {text(cancels[i]): text(cancels[i + 1]) for i in range(0, len(cancels), 2)},
             None if wait_ms < 0 else wait_ms / 1000,
             behind,
             tuple([cursor.decode(errors="surrogateescape") for cursor in cursors]),

@@ -22,6 +22,7 @@ COUNTERS = {
     "delivery": ("veredus_gateway_delivery", "What became of messages.", "event"),
     "requests": ("veredus_gateway_requests", "What became of requests.", "event"),
     "refused": ("veredus_gateway_refused", "What was refused, and why.", "reason"),
+    "restarts": ("veredus_gateway_restarts", "Parts of the node that ended and were started again.", "part"),
 }
 
 

@@ -12,6 +12,7 @@ from veredus.events import (
     Forwarded,
     ItemDropped,
     LeaseWasLost,
+    RoleRestarted,
     TaskEnded,
     TaskOverran,
     TaskRecovered,
@@ -53,6 +54,7 @@ class WorkerMetrics:
         )
         self._dropped = counter("items_dropped", "Things in queues that could not be run.", "queue", "reason")
         self._aggregated = counter("group_members_aggregated", "Members of groups that became other tasks.", "queue")
+        self._restarted = counter("role_restarts", "Parts of the worker that ended and were started again.", "role")
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TaskStarted):
@@ -79,6 +81,8 @@ class WorkerMetrics:
             self._dropped.labels(self._queue(event.queue), event.reason).inc()
         elif isinstance(event, Aggregated):
             self._aggregated.labels(self._queue(event.queue)).inc(event.members)
+        elif isinstance(event, RoleRestarted):
+            self._restarted.labels(event.role).inc()
 
     def _of(self, queue: str, kind: str, action: str) -> tuple[Gauge, Counter, Histogram]:
         """What counts an attempt, found once: looking up labels costs more than counting."""

@@ -107,7 +107,8 @@ def metrics_for(listen: str, settings: Mapping[str, Any]) -> Metrics:
 async def _health(worker: Worker, *, ready: bool) -> tuple[int, str, bytes]:
     signs = worker.signs
     found = not_ready(signs) if ready else problems(signs)
-    return verdict(found, worker=worker.worker_id, busy=signs.busy, overrun=signs.overrun)
+    restarts = dict(signs.restarts)
+    return verdict(found, worker=worker.worker_id, busy=signs.busy, overrun=signs.overrun, restarts=restarts)
 
 
 def _share_figures() -> None:

@@ -23,18 +23,18 @@ def encode_task(message: TaskMessage) -> bytes:
     record = message_class("TaskMessage")(
         type=clean(message.type),
         payload=message.payload,
-        id=message.id,
-        queue=message.queue,
+        id=clean(message.id),
+        queue=clean(message.queue),
         retry=message.retry,
         retried=message.retried,
         error_msg=clean(message.error_msg),
         timeout=message.timeout,
         deadline=message.deadline,
-        unique_key=message.unique_key,
+        unique_key=clean(message.unique_key),
         last_failed_at=message.last_failed_at,
         retention=message.retention,
         completed_at=message.completed_at,
-        group_key=message.group_key,
+        group_key=clean(message.group_key),
     )
     if message.headers:
         record.headers.update(message.headers)

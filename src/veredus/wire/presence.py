@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from veredus.model.message import TaskMessage
+from veredus.wire.messages import clean
 from veredus.wire.schema import message_class
+from veredus.wire.times import clamped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +52,10 @@ def encode_worker(
         host=host,
         pid=pid,
         server_id=server_id,
-        task_id=message.id,
+        task_id=clean(message.id),
         task_type=message.type,
         task_payload=message.payload,
-        queue=message.queue,
+        queue=clean(message.queue),
     )
     _set_time(info.start_time, started_at)
     _set_time(info.deadline, deadline)
@@ -62,7 +64,7 @@ def encode_worker(
 
 
 def _set_time(field: object, unix: float) -> None:
-    seconds, fraction = divmod(unix, 1)
+    seconds, fraction = divmod(clamped(unix), 1)
     field.seconds = int(seconds)  # type: ignore[attr-defined]
     field.nanos = int(fraction * 1e9)  # type: ignore[attr-defined]
     field.SetInParent()  # type: ignore[attr-defined]

@@ -109,4 +109,4 @@ def _parsed(name: str, data: bytes) -> Any:
 
 
 def _nanoseconds(stamp: Any) -> int:
-    return 0 if stamp.seconds == NEVER_SECONDS else stamp.seconds * SECOND + stamp.nanos
+    return 0 if stamp.seconds == NEVER_SECONDS else stamp.seconds * SECOND + max(0, stamp.nanos)

@@ -36,9 +36,14 @@ def new_sid(user: str) -> str:
 
 def sid_tag(sid: str) -> str:
     """The tag in a session's id. Raises ConfigError for what is no session id."""
-    if not 6 <= len(sid) <= 64 or sid[4] != "-" or sid[:4] not in _KNOWN:
+    if not is_sid(sid):
         raise ConfigError("session", sid, "the id of a session, like p0a3-V3x...")
     return sid[:4]
+
+
+def is_sid(text: str) -> bool:
+    """Whether this may be the id of a session."""
+    return 6 <= len(text) <= 64 and text[4] == "-" and text[:4] in _KNOWN
 
 
 _KNOWN = frozenset(TAGS)

@@ -9,6 +9,29 @@ NEVER_SECONDS = -62135596800
 """Go's zero time, which readers take for "never"."""
 
 
+EARLIEST, LATEST = NEVER_SECONDS, 253402300799
+"""The years 1 to 9999: what protobuf's Timestamp and Python's datetime can hold. Others are clamped to it."""
+INT64 = 2**63 - 1
+
+
+def clamped(seconds: float) -> float:
+    """Unix seconds that every reader can show, whatever another program has written."""
+    return max(EARLIEST, min(seconds, LATEST)) if seconds == seconds else EARLIEST
+
+
+def whole(number: float | bytes | str) -> int:
+    """A score of a sorted set, which may be infinite, as an integer that fits into 64 bits."""
+    return int(max(-float(INT64), min(float(number), float(INT64))))
+
+
+def count_of(found: object) -> int:
+    """A number that Redis has as text; 0 for one that is missing or no number."""
+    try:
+        return max(-INT64, min(int(found), INT64)) if isinstance(found, bytes | int) else 0
+    except ValueError:
+        return 0
+
+
 def to_seconds(duration: float | timedelta) -> float:
     """A duration as the user gives it, in seconds."""
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)

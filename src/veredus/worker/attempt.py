@@ -51,6 +51,8 @@ from veredus.worker.settlement import Settler
 logger = logging.getLogger("veredus.worker")
 
 
+LONGEST_DELAY = 100 * 365 * 86400.0
+"""Seconds until a retry, at most: a message of another program may say that it was retried two billion times."""
 HOOK_TIMEOUT = 10.0
 """Seconds for an async on_error: the task waits for it before its new state is written."""
 
@@ -414,7 +416,7 @@ def retry_delay_ms(delay_of: RetryDelayFunction, message: TaskMessage, error: Ba
     except BaseException as exc:
         log_hook_failure("retry_delay", exc, "; using the default delay")
         seconds = asynq_default(message.retried, error, job)
-    return max(0, math.ceil(round(seconds * 1000, 6)))
+    return max(0, math.ceil(round(min(seconds, LONGEST_DELAY) * 1000, 6)))
 
 
 async def _not_found(job: Job) -> Any:

@@ -75,6 +75,9 @@ class Carrier(Generic[Item]):
                 if task.cancelling() or now() >= until:
                     break
                 continue
+            except BaseException:
+                self._hand_over()  # else nothing would be started here again
+                raise
             self._kinds_that_wait.add(item.kind)
             self._hand_over()
             await _stay_with(coroutine, run, future)

@@ -12,6 +12,8 @@ from veredus.errors import ConnectionLost, NotReady, ServerFull
 logger = logging.getLogger("veredus.worker")
 
 INTERVAL = 3.0
+"""Seconds between the first two lines about a subject; from line to line it doubles."""
+LONGEST = 600.0
 FORGET = 10.0
 """Seconds after which somebody who was refused, or found one of several servers missing, and tried no more does not
 count."""
@@ -22,7 +24,7 @@ OWN_CONNECTION = ("heartbeat", "subscribe", "watch")
 
 
 class Complaints:
-    """At most one line per subject in three seconds; an outage is told when it begins and when it ends.
+    """What goes on is told less and less often; an outage is told when it begins and when it ends.
 
     A server that was away is back with the first answer that anybody gets. A server that is there but refuses (its disk
     or its memory is full, it is loading, a replica, or has too many clients) answers others all the same: the outage
@@ -31,7 +33,8 @@ class Complaints:
     """
 
     def __init__(self, *, many_servers: bool = False) -> None:
-        self._last: dict[Hashable, tuple[float, int]] = {}
+        self._last: dict[Hashable, tuple[float, int, float]] = {}
+        """Of each subject: when it was told last, how often not since then, and for how long it is not told again."""
         self._many_servers = many_servers
         self._outage_since = 0.0
         self._missing: dict[Hashable, tuple[float, bool]] = {}
@@ -49,13 +52,13 @@ class Complaints:
     def say(self, subject: Hashable, text: str, level: int = logging.WARNING) -> None:
         now = time.monotonic()
         with self._lock:
-            last, suppressed = self._last.get(subject, (-INTERVAL, 0))
-            if now - last < INTERVAL:
-                self._last[subject] = (last, suppressed + 1)
+            last, suppressed, interval = self._last.get(subject, (-INTERVAL, 0, INTERVAL))
+            if now - last < interval:
+                self._last[subject] = (last, suppressed + 1, interval)
                 return
             if len(self._last) > 10_000:
                 self._last.clear()
-            self._last[subject] = (now, 0)
+            self._last[subject] = (now, 0, min(2 * interval, LONGEST) if suppressed else INTERVAL)
         logger.log(level, "%s%s", text, f" ({suppressed} more like this)" if suppressed else "")
 
     def outage(self, exc: BaseException, subject: Hashable = None) -> None:

@@ -155,7 +155,13 @@ class Family:
         signal.pthread_sigmask(signal.SIG_BLOCK, held)
         parent = os.getpid()
         child.started_at = time.monotonic()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as exc:  # no memory, or too many processes: those that run are not to end for it
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
+            logger.error("a %s process cannot be started: %s; trying again", self.kind, exc)
+            self.replace(child)
+            return
         if pid == 0:
             self._live_as_child(child, parent)
         child.pid = pid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -13,12 +14,14 @@ class Signs(NamedTuple):
     beat_age: float
     """Since a heartbeat last reached the server."""
     lease: float
-    ended_roles: tuple[str, ...]
-    """Of the worker's roles, those that ended by themselves."""
+    restarting: tuple[str, ...]
+    """What has ended in this process and is not back yet, with the reason."""
     busy: int
     """Handlers at work."""
     overrun: int = 0
     """Those among them that run on after their deadline and its grace."""
+    restarts: Mapping[str, int] = {}
+    """How often each part of the worker was started again."""
 
 
 def problems(signs: Signs) -> list[str]:
@@ -26,7 +29,7 @@ def problems(signs: Signs) -> list[str]:
     not reach it either."""
     if signs.status == "closed":
         return ["it has stopped"]
-    return [f"{name} has ended" for name in signs.ended_roles] if signs.status == "active" else []
+    return list(signs.restarting)
 
 
 def not_ready(signs: Signs) -> list[str]:

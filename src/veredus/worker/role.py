@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Sequence
 
 from veredus.errors import StoreError
+from veredus.restarts import Restarts
 from veredus.worker.complaints import Complaints
-
-logger = logging.getLogger("veredus.worker")
 
 
 class Role:
@@ -28,6 +26,7 @@ class Role:
         raise NotImplementedError
 
     async def run(self) -> None:
+        """Until stopped. Whatever else ends it, the roster starts it again: a role can be run more than once."""
         while not self.stopping.is_set():
             outages = self.complaints.outages
             try:
@@ -37,12 +36,13 @@ class Role:
                     self.complaints.recovered(self.name)
             except StoreError as exc:
                 self.complaints.error(self.name, f"{self.name} failed", exc)
-            except Exception as exc:
-                logger.exception("%s failed", self.name)
-                self.complaints.error(self.name, f"{self.name} failed", exc)
             await self.pause(self.interval * random.uniform(0.9, 1.0))  # a little apart from the other workers' beat
 
     async def pause(self, seconds: float) -> None:
+        """Between two steps."""
+        await self.rest(seconds)
+
+    async def rest(self, seconds: float) -> None:
         """Sleep, but not through a stop."""
         try:
             async with asyncio.timeout(seconds):
@@ -55,15 +55,17 @@ class Role:
 
 
 class Roster:
-    """Starts roles in order and stops them in reverse: senders stop before receivers."""
+    """Starts roles in order and stops them in reverse: senders stop before receivers. One that ends is restarted."""
 
-    def __init__(self, roles: Sequence[Role]) -> None:
+    def __init__(self, roles: Sequence[Role], restarts: Restarts) -> None:
         self._roles = roles
+        self._restarts = restarts
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         for role in self._roles:
-            self._tasks[role.name] = asyncio.create_task(role.run(), name=f"veredus-{role.name}")
+            running = self._restarts.keep(role.name, role.run, is_over=role.stopping.is_set, sleep=role.rest)
+            self._tasks[role.name] = asyncio.create_task(running, name=f"veredus-{role.name}")
 
     async def stop(self, role: Role, patience: float = 5.0) -> None:
         """Let the role finish its step; cancel it if that takes too long."""
@@ -75,11 +77,6 @@ class Roster:
         for late in unfinished:
             late.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-    @property
-    def ended(self) -> list[str]:
-        """Roles that ended though nobody stopped them."""
-        return [name for name, task in self._tasks.items() if task.done()]
 
     async def stop_all(self) -> None:
         for role in reversed(self._roles):

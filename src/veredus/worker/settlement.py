@@ -79,7 +79,9 @@ class Settler:
             else:
                 async with self._large:
                     await self.write(queue, items)
-        except StoreError:
+        except Exception as exc:
+            if not isinstance(exc, StoreError):
+                logger.exception("settlements of queue %s failed: they are tried again", queue)
             self._keep(queue, items)
 
     async def write(self, queue: str, items: Sequence[Item], *, first_try: bool = True) -> None:

@@ -159,6 +159,8 @@ class Supervisor(Family):
     def _spawn(self, child: Child) -> None:
         self._beats[child.name] = SharedBeat(self._config.concurrency)
         super()._spawn(child)
+        if not child.pid:  # it could not be started
+            self._beats.pop(child.name).close()
 
     def tend(self) -> float:
         """Replace children that only finish what they have, and keep the leases of those that stand still."""
@@ -191,8 +193,14 @@ class Supervisor(Family):
             return
         try:
             kept = asyncio.run(keep_leases(self._app, self._config, self._queues, child.name, beat))
-        except (VeredusError, TimeoutError) as exc:
-            logger.warning("worker process %d stands still; its leases cannot be renewed: %s", child.pid, exc)
+        except Exception as exc:  # whatever it is, the other children are not to end with it
+            known = isinstance(exc, VeredusError | TimeoutError)
+            logger.warning(
+                "worker process %d stands still; its leases cannot be renewed: %s",
+                child.pid,
+                exc,
+                exc_info=None if known else exc,
+            )
             return
         if not kept.tasks:
             return
@@ -252,8 +260,11 @@ class Supervisor(Family):
     def _give_back(self, child: Child) -> None:
         try:
             count = asyncio.run(give_back(self._app, self._config, child.name, self._bus))
-        except VeredusError as exc:
-            logger.warning("its tasks will be recovered when their leases run out: %s", exc)
+        except Exception as exc:  # whatever it is, the other children are not to end with it
+            known = isinstance(exc, VeredusError)
+            logger.warning(
+                "its tasks will be recovered when their leases run out: %s", exc, exc_info=None if known else exc
+            )
         else:
             if count:
                 logger.warning("%d tasks that it had in hand were given back", count)

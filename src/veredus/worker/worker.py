@@ -18,11 +18,12 @@ from veredus import forks
 from veredus.client.client import Client
 from veredus.clock import ServerClock
 from veredus.errors import CommandRefused, ConfigError, NotReady, StoreError, WorkerStopped
-from veredus.events import Bus, TaskOverran
+from veredus.events import Bus, RoleRestarted, TaskOverran
 from veredus.model.limits import queue_specs, task_specs
 from veredus.model.pools import POOLS, Rooms
 from veredus.model.settlement import Requeue
 from veredus.model.verdict import End
+from veredus.restarts import Restarts
 from veredus.store.roll import Roll
 from veredus.store.store import LARGEST_VALUE, Store
 from veredus.store.work import Work
@@ -121,7 +122,8 @@ class Worker:
         """Connect, open the lifespan and start the roles. Raises StoreError when Redis cannot be reached."""
         if self._status != "new":
             raise WorkerStopped("this worker was started before; make a new one")
-        forks.end_in(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        forks.end_in(self._loop)
         self._clock = ServerClock()
         redis = self.app.open_redis(f"veredus-worker-{self.worker_id[:8]}")
         self._store = Store(redis, archive=self.app.archive)
@@ -154,12 +156,13 @@ class Worker:
         if self._quiet:
             self.quiet()
         self._roster.start()
-        self._watcher = asyncio.create_task(self._watch())
+        self._watcher = asyncio.create_task(self._restarts.keep("watcher", self._watch, is_over=self._is_stopping))
         for companion in self.config.companions:
             await self._companions.enter_async_context(companion(self))
 
     def _compose(self) -> None:
         config, store, largest = self.config, self._store, self._largest_value
+        self._restarts = Restarts(self._restarted)
         complaints = Complaints(many_servers=store.redis.address.kind == "cluster")
         names = {name: task.run_in for name, task in self.app.tasks.items()}
         patterns = {name: task.run_in for name, task in self.app.patterns.items()}
@@ -238,7 +241,7 @@ class Worker:
             client = Client(store, max_payload=self.app.max_payload, clock=self._clock)
             self._scheduler = SchedulerRole(self.app.scheduler_on(client), complaints)
             roles.append(self._scheduler)
-        self._roster = Roster(roles)
+        self._roster = Roster(roles, self._restarts)
         self._heartbeater = Heartbeater(
             lambda: self.app.open_redis(f"veredus-heart-{self.worker_id[:8]}"),
             config,
@@ -248,6 +251,7 @@ class Worker:
             self._overran,
             self._hung,
             complaints,
+            self._restarts,
             self._shared,
         )
 
@@ -328,9 +332,10 @@ class Worker:
             status=self._status,
             beat_age=time.monotonic() - self._heartbeater.beaten_at if started else 0.0,
             lease=self.config.lease,
-            ended_roles=tuple(self._roster.ended) if started else (),
+            restarting=tuple(self._restarts.problems()) if started else (),
             busy=self._hands.busy if started else 0,
             overrun=self._hands.overrun(time.monotonic()) if started else 0,
+            restarts=dict(self._restarts.counts) if started else {},
         )
 
     # Running.
@@ -381,6 +386,14 @@ class Worker:
                 self._processor.found(queue)
         return more
 
+    def _is_stopping(self) -> bool:
+        return self._stop_requested.is_set()
+
+    def _restarted(self, name: str) -> None:
+        """Also called from the heartbeater's thread; listeners are called on the loop."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self.bus.emit, RoleRestarted(name))
+
     def _recycle(self, reason: str) -> None:
         if not self._stop_requested.is_set():
             logger.info("this process will be replaced: %s", reason)
@@ -398,7 +411,8 @@ class Worker:
             )
             self.quiet()
             self._shared.drain()
-            self._draining = asyncio.create_task(self._drain(attempt))
+            drain = self._restarts.keep("drain", lambda: self._drain(attempt), is_over=self._is_stopping)
+            self._draining = asyncio.create_task(drain)
 
     async def _drain(self, stuck: Attempt) -> None:
         for attempt in self._hands.running():

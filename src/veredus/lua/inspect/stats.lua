@@ -14,29 +14,34 @@ local function number(key)
   return type(found) == 'string' and found or '0'
 end
 
+-- A key of a wrong type counts nothing: the doctor tells of it, and the other numbers are shown.
+local function size(command, key)
+  local found = redis.pcall(command, key)
+  return type(found) == 'number' and found or 0
+end
+
 local since = ''
-local first = redis.call('LINDEX', pending, -1)
-if first then
+local first = redis.pcall('LINDEX', pending, -1)
+if type(first) == 'string' then
   local found = redis.pcall('HGET', task_prefix .. first, 'pending_since')
   since = type(found) == 'string' and found or ''
 end
-local named, aggregating = redis.call('SCARD', groups), 0
+local named, aggregating = size('SCARD', groups), 0
 if named > tonumber(ARGV[2]) then
   aggregating = -1
-else
+elseif named > 0 then
   for _, group in ipairs(redis.call('SMEMBERS', groups)) do
-    local members = redis.pcall('ZCARD', group_prefix .. group)
-    if type(members) == 'number' then aggregating = aggregating + members end
+    aggregating = aggregating + size('ZCARD', group_prefix .. group)
   end
 end
 return {
   nanoseconds,
-  redis.call('LLEN', pending),
-  redis.call('LLEN', active),
-  redis.call('ZCARD', scheduled),
-  redis.call('ZCARD', retry),
-  redis.call('ZCARD', archived),
-  redis.call('ZCARD', completed),
+  size('LLEN', pending),
+  size('LLEN', active),
+  size('ZCARD', scheduled),
+  size('ZCARD', retry),
+  size('ZCARD', archived),
+  size('ZCARD', completed),
   number(processed .. day),
   number(failed .. day),
   number(processed),

@@ -5,5 +5,5 @@
 -- include: clock
 local now = clock(ARGV[3])
 local record = redis.call('HGET', KEYS[1], ARGV[1])
-if not record or now - tonumber(string.match(record, '^%d+')) < tonumber(ARGV[2]) then return 0 end
+if not record or now - tonumber(string.match(record, '^%d+') or 0) < tonumber(ARGV[2]) then return 0 end
 return redis.call('HDEL', KEYS[1], ARGV[1])

@@ -72,8 +72,7 @@ class Aggregator(Role):
                 self._wake.clear()
                 try:
                     await self.step()
-                except Exception as exc:
-                    logger.exception("aggregator failed")
+                except StoreError as exc:
                     self.complaints.error(self.name, "aggregator failed", exc)
                     self._list_at = time.monotonic() + 1.0
                 await self._sleep()

@@ -9,6 +9,7 @@ own until it ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import threading
@@ -21,6 +22,7 @@ from veredus.errors import StoreError
 from veredus.model.message import deadline_of
 from veredus.model.settlement import Requeue, Settlement
 from veredus.model.verdict import End
+from veredus.restarts import Restarts
 from veredus.store.leases import Holding
 from veredus.store.redis import Redis
 from veredus.store.store import Store
@@ -51,6 +53,7 @@ class Heartbeater:
         on_overrun: Callable[[Attempt], None],
         on_hung: Callable[[str], None],
         complaints: Complaints,
+        restarts: Restarts,
         shared: SharedBeat | None = None,
     ) -> None:
         self._open_redis = open_redis
@@ -61,6 +64,7 @@ class Heartbeater:
         self._on_overrun = on_overrun
         self._on_hung = on_hung
         self._complaints = complaints
+        self._restarts = restarts
         self._shared = shared
         self._worker_loop = asyncio.get_running_loop()
         self._watch = LoopWatch(self._worker_loop, config.deadline_grace)
@@ -88,10 +92,16 @@ class Heartbeater:
         await asyncio.to_thread(self._thread.join, 5.0)
 
     def _live(self) -> None:
-        try:
-            asyncio.run(self._beat_on())
-        except Exception:
-            logger.exception("the heartbeater died: this worker's leases will run out")
+        """The thread ends only when the worker stops. After a failure it begins anew with another loop and another
+        connection, soon enough for the leases: at once, or one beat later at most."""
+        while not self._stopping.is_set():
+            try:
+                asyncio.run(self._beat_on())
+                error = None
+            except BaseException as exc:
+                error = exc
+            if not self._stopping.is_set():
+                self._stopping.wait(self._restarts.ended("heartbeater", error, longest=self._config.beat))
 
     async def _beat_on(self) -> None:
         store = Store(self._open_redis())
@@ -99,13 +109,18 @@ class Heartbeater:
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
-            loop.call_soon_threadsafe(woken.set)
+            with contextlib.suppress(RuntimeError):  # this loop has ended
+                loop.call_soon_threadsafe(woken.set)
 
         self._wake = wake
         showing = None if self._shared is None else asyncio.create_task(self._show_life(self._shared))
+        if showing is not None:
+            showing.add_done_callback(lambda _: woken.set())
         try:
             while not self._stopping.is_set():
                 began = time.monotonic()
+                if showing is not None and showing.done():
+                    await showing  # raises: both are begun anew
                 try:
                     await self.beat(store)
                     self._beaten(time.monotonic())

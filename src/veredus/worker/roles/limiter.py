@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from veredus.errors import CommandRefused
 from veredus.store.limits import LimitDesk
 from veredus.worker.complaints import Complaints
 from veredus.worker.role import Role
@@ -33,12 +35,22 @@ class Limiter(Role):
 
     async def declare(self) -> None:
         for queue, specs in self._specs.items():
-            known = await self._desk.declared(queue)
-            if any(known.get(spec, "") != numbers for spec, numbers in specs.items()):
-                await self._desk.declare(queue, specs)
-                logger.info("the limits of queue %s are declared", queue)
+            with self._alone(queue):
+                known = await self._desk.declared(queue)
+                if any(known.get(spec, "") != numbers for spec, numbers in specs.items()):
+                    await self._desk.declare(queue, specs)
+                    logger.info("the limits of queue %s are declared", queue)
 
     async def step(self) -> None:
         for queue, specs in self._specs.items():
-            if any(specs.values()) and not await self._desk.declared(queue):
-                await self._desk.declare(queue, specs)
+            with self._alone(queue):
+                if any(specs.values()) and not await self._desk.declared(queue):
+                    await self._desk.declare(queue, specs)
+
+    @contextlib.contextmanager
+    def _alone(self, queue: str) -> Iterator[None]:
+        """A queue whose keys are damaged keeps no other from having its limits."""
+        try:
+            yield
+        except CommandRefused as exc:
+            self.complaints.error(("limits", queue), f"cannot declare the limits of queue {queue}", exc)

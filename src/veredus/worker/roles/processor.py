@@ -106,6 +106,8 @@ class Processor(Role):
         self._empty = {queue: asyncio.Event() for queue in queues}
         self._watches = {queue: Watch(redis, queue) for queue in queues}
         self._watchers: list[asyncio.Task[None]] = []
+        self._failure: BaseException | None = None
+        """Why a watch ended: nobody would wait for work in its queue any more, so this ends the role too."""
 
     def wake(self) -> None:
         """Something changed: a hand is free, or the worker stops."""
@@ -128,9 +130,14 @@ class Processor(Role):
         self._wake.set()
 
     async def run(self) -> None:
+        self._failure = None
         self._watchers = [asyncio.create_task(self._watch(queue)) for queue in self._queues]
+        for watcher in self._watchers:
+            watcher.add_done_callback(self._watcher_ended)
         try:
             while not self.stopping.is_set():
+                if self._failure is not None:
+                    raise self._failure
                 # Cleared before Redis is asked, never after: what happens meanwhile must not be slept through.
                 self._wake.clear()
                 if not await self._fetch():
@@ -145,9 +152,15 @@ class Processor(Role):
                 watcher.cancel()
             for alarm in self._looking.values():
                 alarm.cancel()
+            self._looking.clear()
             for watch in self._watches.values():
                 watch.close()
             await asyncio.gather(*self._watchers, return_exceptions=True)
+
+    def _watcher_ended(self, watcher: asyncio.Task[None]) -> None:
+        if not watcher.cancelled() and (error := watcher.exception()) is not None:
+            self._failure = error
+            self._wake.set()
 
     @property
     def all_empty(self) -> bool:

@@ -119,6 +119,9 @@ class Syncer(Role):
                     await self._write([one])
                 return
             self._refused(group[0], exc)
+        except BaseException:
+            self._kept.extend(group)  # this ends the role: what it kept is not lost with it
+            raise
 
     async def _answers(self, queue: str) -> bool:
         """Whether the server is there: then it was the settlement that broke the connection."""
