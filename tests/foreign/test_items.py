@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.foreign.readers import ask_dashboard, ask_inspector
@@ -25,6 +25,7 @@ EXAMPLES = settings(
     derandomize=not FULL,
     database=None,
     deadline=None,
+    phases=[Phase.explicit, Phase.generate],  # an example takes too long to be shrunk
     suppress_health_check=list(HealthCheck),
 )
 QUEUE = "default"

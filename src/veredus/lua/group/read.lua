@@ -23,7 +23,7 @@ for i = 1, #members, 2 do
     ended[#ended + 1] = { id, key }
   elseif fields[2] ~= 'aggregating' then
     reason = 'duplicate' -- it is elsewhere, where its state says
-  elseif fields[4] and tonumber(fields[4]) <= now then
+  elseif fields[4] and (tonumber(fields[4]) or math.huge) <= now then
     reason = 'expired'
     ended[#ended + 1] = { id, key, fields[5], fields[6] }
   end

@@ -17,7 +17,7 @@ local function into_pending(tasks, front, now, nanoseconds)
     if task.state == 'archived' then redis.call('HDEL', task.key, 'losses') end -- it may crash as often as a new one
     keep_lock(task.lock, task.id, 0)
     -- Whoever runs a task that has expired means it: with the old limit it would be dropped unseen.
-    if task.expires and tonumber(task.expires) <= now then redis.call('HDEL', task.key, 'expires_at') end
+    if task.expires and (tonumber(task.expires) or math.huge) <= now then redis.call('HDEL', task.key, 'expires_at') end
     if task.order_key and not join_lane(queue_prefix, task.order_key, task.id, now) then
       park(queue_prefix, task.id, nanoseconds)
     elseif front then

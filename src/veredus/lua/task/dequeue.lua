@@ -161,7 +161,7 @@ while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked 
       stubs[#stubs + 1] = key
     elseif (seen and seen[id]) or is_elsewhere(id, fields[2]) then
       reason = 'duplicate'
-    elseif fields[3] and tonumber(fields[3]) <= now then
+    elseif fields[3] and (tonumber(fields[3]) or math.huge) <= now then
       reason = 'expired'
       expired[#expired + 1] = { id, key, fields[6] }
     end
