@@ -58,6 +58,8 @@ QUEUE: dict[str, tuple[str, Callable[[str], str]]] = {
     "waiting": ("zset", lambda queue: keys.waiting(queue, "q")),
     "cron": ("hash", lambda queue: keys.cron(queue, "entry")),
     "told": ("list", keys.told),
+    "replaced": ("hash", keys.replaced),
+    "sent": ("string", lambda queue: keys.sent(queue, "producer", 1)),
 }
 """Those of one queue."""
 
