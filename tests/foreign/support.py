@@ -25,10 +25,12 @@ class Notes(logging.Handler):
 
     def __enter__(self) -> Notes:
         logging.getLogger("veredus").addHandler(self)
+        logging.getLogger("veredus").propagate = False  # names that are no UTF-8 cannot be sent to pytest's controller
         return self
 
     def __exit__(self, *_: object) -> None:
         logging.getLogger("veredus").removeHandler(self)
+        logging.getLogger("veredus").propagate = True
 
     def unexpected(self) -> list[str]:
         """Lines with a traceback: what a role did not see coming."""
