@@ -290,3 +290,15 @@ async def test_a_subscription_that_is_called_off_ends_its_connection(two: list[S
     opening.cancel()
     await until(lambda: not master.connections, what="the end of the connection")
     await redis.close()
+
+
+async def test_a_word_about_the_master_that_is_known_leaves_its_connections_alone(two: list[ScriptedSentinel]) -> None:
+    asked, master = two
+    redis = _behind(asked, master)
+    await redis.command("PING", key="")
+    await until(lambda: asked.subscribers and asked.count("SENTINEL") == 2)
+    asked.publish(f"main 10.0.0.1 7000 127.0.0.1 {master.port}")
+    await pause(0.05, proves="nobody turns away from the master")
+    await redis.command("PING", key="")
+    assert master.opened == 1
+    await redis.close()
