@@ -237,7 +237,7 @@ async def test_when_all_are_gone_it_waits_before_it_tries_again(
 
 def _behind(asked: ScriptedSentinel, master: ScriptedSentinel) -> Any:
     asked.master = ("127.0.0.1", master.port)
-    return connect(f"redis+sentinel://127.0.0.1:{asked.port}/main")
+    return connect(f"redis+sentinel://127.0.0.1:{asked.port}/main", timeout=600.0)
 
 
 async def test_a_close_while_the_master_is_asked_for_its_role_ends_that_connection(two: list[ScriptedSentinel]) -> None:
@@ -259,6 +259,7 @@ async def test_who_is_cancelled_while_a_connection_is_made_is_cancelled(two: lis
     redis = _behind(asked, master)
     calling = asyncio.create_task(redis.command("PING", key=""))
     await until(lambda: master.count("ROLE") == 1)
+    redis._connecting.cancel()  # both at once
     calling.cancel()
     await redis.close()
     with pytest.raises(asyncio.CancelledError):

@@ -198,6 +198,14 @@ async def test_an_idle_connection_ends_by_its_timeout_unless_kept_alive() -> Non
         await still_served(lively, 1)
 
 
+async def test_a_server_that_answers_no_ping_is_given_up() -> None:
+    async with house("quic") as one:
+        notes = await one.connect(keepalive=0.05)
+        await greet(notes)
+        one.desks[0].transport._sendto = lambda data, address: None  # type: ignore[union-attr]
+        assert (await notes.ending())[0] == ABNORMAL
+
+
 async def test_a_client_that_stood_still_keeps_its_connection() -> None:
     async with house("quic") as one:
         notes = await one.connect(keepalive=0.05)
