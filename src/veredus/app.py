@@ -59,6 +59,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         url: str | None = None,
         *,
         queue: str = "default",
+        durability: str = "any",
         max_payload: int = DEFAULT_MAX_PAYLOAD,
         result_ttl: float | timedelta = 600,
         patience: float = 5.0,
@@ -70,7 +71,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         super().__init__()
         self._url = url
         self.archive = ArchiveLimits.make(archive_size, archive_days)
-        self._defaults = Options().merged({"queue": queue})
+        self._defaults = Options().merged({"queue": queue, "durability": durability})
         if not isinstance(max_payload, int) or max_payload < 1:
             raise ConfigError("max_payload", max_payload, "a number of bytes of at least 1")
         if not seconds("timeout", timeout):
@@ -340,6 +341,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
                 archive=self.archive,
                 clock=self.clock,
                 middlewares=self.send_middlewares,
+                confirms=self._stage is None,
             )
             self._connections.desk = Desk(self._connections.client, self._portal, self._function_of, self.clock)
             if self.url is not None and self._stage is None:

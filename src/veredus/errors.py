@@ -53,7 +53,8 @@ Raised by handlers, to steer what happens next (they are not failures of Veredus
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def near(name: str, known: Iterable[str]) -> str:
@@ -112,8 +113,13 @@ class NotReady(StoreError):
 
 
 class NotConfirmed(StoreError):
-    """It was written, but neither a replica nor the disk confirmed it in time: a failure of the server may still lose
-    it. To send it again is safe with a dedupe key."""
+    """It is stored on the master, but neither replicas nor the disk confirmed it in time: a failure of the server may
+    still lose it. `handles` are those of the tasks. To send it again is safe with a `task_id` (a task) or a dedupe key
+    (a message): whatever is there already is not stored twice."""
+
+    def __init__(self, text: str, reply: Any = None, *, handles: Sequence[Any] = ()) -> None:
+        self.reply, self.handles = reply, list(handles)
+        super().__init__(text)
 
 
 class CommandRefused(StoreError):

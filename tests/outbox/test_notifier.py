@@ -18,7 +18,7 @@ from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import pause, until_sync
 from veredus import App, ConfigError, PayloadError
 from veredus.client.ordering import MessageOrderingManager, OrderedMessageSender
-from veredus.errors import ConnectionLost, NotConfirmed
+from veredus.errors import ConnectionLost, NotConfirmed, NotReady
 from veredus.model.delivery import NotifyItem, PushResult, Spread, Status, SyncHint
 from veredus.model.frames import Kind, Message
 from veredus.store.outbox import APPEND
@@ -222,23 +222,23 @@ async def test_a_push_whose_reply_was_lost_is_in_the_log_once(server: RealServer
 
 async def test_durability(new_server: Callable[..., RealServer]) -> None:
     master = new_server("--appendonly", "yes", "--appendfsync", "always")
-    app = App(master.url)
+    app = App(master.url, patience=0.2)
     store = app._client().store
     sid = (await Log(store, None).create()).sid
     store.sessions.partitions.now_ms = None
     assert (await app.push(1, session=sid, durability="fsync")).ok
-    with pytest.raises(NotConfirmed, match="no replica"):
+    with pytest.raises(NotReady, match="no replica is connected"):
         await app.push(2, session=sid, durability="replica", dedupe_key="k")
-    assert (await app.push(2, session=sid, dedupe_key="k")).status == "duplicate"
+    assert (await app.push(2, session=sid, dedupe_key="k")).status == "queued", "it was refused before it was written"
     await app.close()
 
 
 async def test_a_server_that_cannot_confirm_says_so(app: App, log: Log) -> None:
     """Redis 6.2 does not know the command; a Valkey without a log on disk refuses it."""
     sid = (await log.create()).sid
-    with pytest.raises(NotConfirmed, match="cannot confirm fsync"):
+    with pytest.raises(ConfigError, match="^durability: got 'fsync', expected any or replica"):
         await app.push(1, session=sid, durability="fsync")
-    assert len(await messages(log, sid)) == 1
+    assert await messages(log, sid) == []
 
 
 async def test_a_replica_confirms(new_server: Callable[..., RealServer]) -> None:
@@ -251,6 +251,13 @@ async def test_a_replica_confirms(new_server: Callable[..., RealServer]) -> None
     store.sessions.partitions.now_ms = None
     results = await asyncio.gather(*[app.push(n, session=sid, durability="replica") for n in range(20)])
     assert sorted(result.seq for result in results) == list(range(1, 21))
+    replica.freeze()
+    try:
+        with pytest.raises(NotConfirmed, match="0 of 1 replicas confirmed it within 0.5 s"):
+            await app.push(21, session=sid, durability="replica")
+    finally:
+        replica.thaw()
+    assert len(await messages(Log(store, None), sid)) == 21
     await app.close()
 
 

@@ -13,11 +13,11 @@ from veredus.client.desk import Desk
 from veredus.client.handle import Handle
 from veredus.client.waiting import Listener
 from veredus.clock import SYSTEM, Clock
-from veredus.errors import ConnectionLost, NotReady, TaskIdConflict
+from veredus.errors import ConnectionLost, NotConfirmed, NotReady, TaskIdConflict
 from veredus.model.build import build, due_text, expires_text, new_id
 from veredus.model.lifecycle import State
 from veredus.store.batching import MAX_BYTES, MAX_ITEMS
-from veredus.store.intake import CREATED, ID_EXISTS, Entry, Intake
+from veredus.store.intake import CREATED, ID_EXISTS, Code, Entry, Intake
 from veredus.store.store import Store
 from veredus.wire import keys
 from veredus.wire.messages import Mold, encode_task
@@ -43,8 +43,11 @@ class Client:
         clock: Clock = SYSTEM,
         desk: Desk | None = None,
         middlewares: Sequence[SendMiddleware] = (),
+        confirms: bool = True,
     ) -> None:
+        """`confirms`: False for a server on which no `durability` can be had, that of a test."""
         self.store = store
+        self._confirms = confirms
         self._middlewares = middlewares
         self.listener = Listener(store.redis, store.results)
         self._notifier: Notifier | None = None
@@ -60,10 +63,16 @@ class Client:
             return (await self._through(self._enqueue_each)((call,)))[0]
         entry = self.entry(call)
         queue = call.options.queue
-        code = await self.store.intake.add(queue, entry)
+        code = await self._intake(call.options.durability).add(queue, entry)
         if code == ID_EXISTS:
             raise TaskIdConflict(entry.task_id, queue)
-        return Handle(entry.task_id, queue, call.type, str(entry.state), code == CREATED, self._desk)
+        handle = _handle(call, entry, code, self._desk)
+        if isinstance(code, NotConfirmed):
+            raise NotConfirmed(f"task {entry.task_id} is {code}", handles=[handle])
+        return handle
+
+    def _intake(self, durability: str) -> Intake:
+        return self.store.intake_with(durability if self._confirms else "any")
 
     async def _enqueue_each(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
         return [await self.enqueue(call, _wrapped=True) for call in calls]
@@ -101,7 +110,7 @@ class Client:
         if isinstance(calls, list | tuple):
             for call in calls:
                 call.check_size(self._max_payload)
-        batches = _Batches(self.store.intake, self._desk)
+        batches = _Batches(self._intake, self._desk)
         for call in calls:
             full = batches.add(call, self.entry(call))
             if full is not None:
@@ -185,19 +194,20 @@ class _Batch:
 class _Batches:
     """Sends full batches while the next ones are being filled: one on its way, one in the making, in order."""
 
-    def __init__(self, intake: Intake, desk: Desk | None) -> None:
+    def __init__(self, intake: Callable[[str], Intake], desk: Desk | None) -> None:
         self._intake = intake
         self._desk = desk
         self._count = 0
         self._handles: dict[int, Handle[Any]] = {}
-        self._filling: dict[tuple[str, tuple[State, bool]], _Batch] = {}
+        self._filling: dict[tuple[str, tuple[State, bool], str], _Batch] = {}
+        self._unconfirmed: list[NotConfirmed] = []
         self._on_the_way: list[asyncio.Task[None]] = []
         self._last: dict[str, asyncio.Task[None]] = {}
         """Of each queue, the last batch with order keys: the next one waits for it."""
 
     def add(self, call: Call[Any], entry: Entry) -> _Batch | None:
         """The batch that is full now, if any: then it must be sent."""
-        key = (call.options.queue, entry.desk)
+        key = (call.options.queue, entry.desk, call.options.durability)
         batch = self._filling.get(key)
         if batch is None:
             batch = self._filling[key] = _Batch()
@@ -212,11 +222,15 @@ class _Batches:
 
     async def finish(self) -> list[Handle[Any]]:
         with contextlib.suppress(ConnectionLost, NotReady):  # each write tries that again, for as long as it may
-            await self._intake.register(*{queue for queue, _ in self._filling})
+            await self._intake("any").register(*{queue for queue, _, _ in self._filling})
         # Together: the rest of many queues costs one round trip per server.
         self._on_the_way += [self._start(batch) for batch in self._filling.values()]
         await asyncio.gather(*self._on_the_way)
-        return [self._handles[place] for place in range(self._count)]
+        handles = [self._handles[place] for place in range(self._count)]
+        if self._unconfirmed:
+            count = f"{len(self._unconfirmed):,} of {self._count:,} tasks are"
+            raise NotConfirmed(f"{count} {self._unconfirmed[0]}", handles=handles)
+        return handles
 
     async def send(self, batch: _Batch) -> None:
         while len(self._on_the_way) > 1:
@@ -234,8 +248,14 @@ class _Batches:
     async def _write(self, batch: _Batch, after: asyncio.Task[None] | None = None) -> None:
         if after is not None:
             await after
-        queue, state = batch.calls[0].options.queue, str(batch.entries[0].state)
-        codes = await self._intake.add_many(queue, batch.entries)
-        handles, desk = self._handles, self._desk
+        options = batch.calls[0].options
+        codes = await self._intake(options.durability).add_many(options.queue, batch.entries)
         for place, call, entry, code in zip(batch.places, batch.calls, batch.entries, codes, strict=True):
-            handles[place] = Handle(entry.task_id, queue, call.type, state, code == CREATED, desk)
+            self._handles[place] = _handle(call, entry, code, self._desk)
+            if isinstance(code, NotConfirmed):
+                self._unconfirmed.append(code)
+
+
+def _handle(call: Call[Any], entry: Entry, code: Code, desk: Desk | None) -> Handle[Any]:
+    created = code == CREATED or isinstance(code, NotConfirmed)
+    return Handle(entry.task_id, call.options.queue, call.type, str(entry.state), created, desk)

@@ -27,6 +27,7 @@ class Connections:
         archive: ArchiveLimits = ASYNQS,
         clock: Clock = SYSTEM,
         middlewares: Sequence[SendMiddleware] = (),
+        confirms: bool = True,
     ) -> None:
         self._open_redis = open_redis
         self._max_payload = max_payload
@@ -34,6 +35,7 @@ class Connections:
         self._archive = archive
         self._clock = clock
         self._middlewares = middlewares
+        self._confirms = confirms
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
         forks.hold(self)
         self.desk: Desk | None = None
@@ -54,6 +56,7 @@ class Connections:
                 clock=self._clock,
                 desk=self.desk,
                 middlewares=self._middlewares,
+                confirms=self._confirms,
             )
         return client
 

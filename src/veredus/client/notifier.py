@@ -14,7 +14,6 @@ from veredus.client.carried import with_carried
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import ConfigError, ConnectionLost, NotReady, PayloadTooLarge
 from veredus.model.delivery import (
-    DURABILITIES,
     LATE,
     MAX_BODY,
     ON_FAIL,
@@ -26,7 +25,7 @@ from veredus.model.delivery import (
     check_dedupe_key,
 )
 from veredus.model.frames import Kind, Message
-from veredus.model.options import seconds
+from veredus.model.options import DURABILITIES, seconds
 from veredus.store.batching import Coalescer
 from veredus.store.durable import Durable
 from veredus.store.outbox import Append, Bind, Outbox, Post

@@ -37,7 +37,6 @@ NODE_TIMEOUT = 15.0
 POLICIES = ("reject", "drop_oldest", "close")
 LATE = ("send", "reject")
 ON_FAIL = ("send", "drop")
-DURABILITIES = ("any", "replica", "fsync")
 
 
 class Cursor(NamedTuple):

@@ -13,6 +13,7 @@ from veredus.errors import ConfigError
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_RETRY = 25
 DEFAULT_TIMEOUT = 1800
+DURABILITIES = ("any", "replica", "fsync")
 _INT32 = 2**31 - 1
 
 
@@ -35,6 +36,7 @@ class OptionArgs(TypedDict, total=False):
     order_key: str | None
     order_hold: bool
     limit_key: str | None
+    durability: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,8 @@ class Options:
     """Archived, it holds up those behind it that have the same order key."""
     limit_key: str | None = None
     """What limits per key count it by; without one, its order key."""
+    durability: str = "any"
+    """When it counts as sent: once the master has it, once replicas confirmed it, or once it is on disk."""
 
     def merged(self, given: Mapping[str, Any]) -> Options:
         """These options with others on top; headers are merged key by key, `delay` and `at` replace each other."""
@@ -169,6 +173,12 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
+def _durability(name: str, value: Any) -> str:
+    if value not in DURABILITIES:
+        raise ConfigError(name, value, f"one of {', '.join(DURABILITIES)}", known=DURABILITIES)
+    return str(value)
+
+
 def _headers(name: str, value: Any) -> Mapping[str, str] | None:
     if value is None:
         return None
@@ -197,5 +207,6 @@ _CHECKS: dict[str, Any] = {
     "order_key": _group,
     "order_hold": _flag,
     "limit_key": _group,
+    "durability": _durability,
 }
 NAMES = tuple(field.name for field in fields(Options))

@@ -36,13 +36,13 @@ class Cluster:
         return _sound((await self.run_each([Call(script, keys, args)]))[0])
 
     async def run_each(self, calls: Sequence[Call]) -> list[Any]:
-        guarded = [_guarded(call) for call in calls]
+        safe = [guarded(call) for call in calls]
 
         def send(node: Server, positions: Sequence[int]) -> Awaitable[list[Any]]:
-            return node.run_each([guarded[position] for position in positions])
+            return node.run_each([safe[position] for position in positions])
 
         def ask(node: Server, position: int) -> Awaitable[Any]:
-            call = guarded[position]
+            call = safe[position]
             return node.ask("EVAL", call.script.source, len(call.keys), *call.keys, *call.args)
 
         return await self._each([call.keys[0] for call in calls], send, ask)
@@ -176,7 +176,8 @@ class Cluster:
             return await self._node(endpoint).command("CLUSTER", "SLOTS", key="")
 
 
-def _guarded(call: Call) -> Call:
+def guarded(call: Call) -> Call:
+    """With a key more that never exists: refused while its slot moves."""
     guard = names.absent(call.keys[0]) if call.script.fixed_keys else ""
     return Call(call.script, [*call.keys, guard], call.args) if guard else call
 

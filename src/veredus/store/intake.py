@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from veredus import forks
-from veredus.errors import ConnectionLost, NotReady, QueueClosed, StoreError
+from veredus.errors import ConnectionLost, NotConfirmed, NotReady, QueueClosed, StoreError
 from veredus.model.lifecycle import State
 from veredus.store.batching import Coalescer
 from veredus.store.connection import Argument
@@ -56,6 +56,8 @@ REPLACE = load(
 )
 
 CREATED, ID_EXISTS, LOCKED, CLOSED, ANOTHER_CALL = 1, 0, -1, -4, -5
+Code = int | NotConfirmed
+"""What became of one task; the error for one that is stored but not as safe as was asked for."""
 REGISTER_AGAIN = 60.0
 """Seconds after which a queue is registered again: somebody else may have deleted it meanwhile."""
 RECORD_MARGIN = 30.0
@@ -123,7 +125,7 @@ class Intake:
         self._patience = patience
         self._lifetime = math.ceil(2 * patience + RECORD_MARGIN)
         self._registered: dict[str, float] = {}
-        self._desks: dict[tuple[str, tuple[State, bool]], Coalescer[Entry, int]] = {}
+        self._desks: dict[tuple[str, tuple[State, bool]], Coalescer[Entry, Code]] = {}
         self._number = 0
         self._new_producer()
         forks.hold(self)
@@ -138,7 +140,7 @@ class Intake:
         self._free: dict[str, list[str]] = {}
         """By queue, the records of slots that no call uses."""
 
-    async def add(self, queue: str, entry: Entry) -> int:
+    async def add(self, queue: str, entry: Entry) -> Code:
         """One task; concurrent callers share a round trip. Returns its code once Redis has it."""
         key = (queue, entry.desk)
         desk = self._desks.get(key)
@@ -146,7 +148,7 @@ class Intake:
             desk = self._desks[key] = Coalescer(lambda entries: self.add_many(queue, entries), entry_size)
         return await desk.add(entry)
 
-    async def add_many(self, queue: str, entries: Sequence[Entry]) -> list[int]:
+    async def add_many(self, queue: str, entries: Sequence[Entry]) -> list[Code]:
         """Tasks of one queue that all come into the same state. Returns a code for each."""
         give_up = time.monotonic() + self._patience
         codes = await self._write(queue, entries, give_up)
@@ -156,7 +158,7 @@ class Intake:
                     codes[position] = (await self._write(queue, [entry], give_up, replace=True))[0]
         return codes
 
-    async def _write(self, queue: str, entries: Sequence[Entry], give_up: float, *, replace: bool = False) -> list[int]:
+    async def _write(self, queue: str, entries: Sequence[Entry], give_up: float, *, replace: bool = False) -> list[Code]:
         """One script call, sent again until it is answered."""
         self._number += 1
         number, producer, slot = f"{self._number:012}", self._producer, self._take_slot(queue)
@@ -172,7 +174,7 @@ class Intake:
                         if replace
                         else self.insertion(queue, entries, record)
                     )
-                    codes: list[int] = await self._redis.run(call.script, call.keys, call.args)
+                    codes: list[Code] = await self._redis.run(call.script, call.keys, call.args)
                 except (ConnectionLost, NotReady) as exc:
                     if not await self._may_try_again(pause, give_up, slot):
                         raise

@@ -294,6 +294,10 @@ class Master(Server):
         self._closes = 0
         super().__init__(address, self._sentinels.find_master, timeout, name)
 
+    async def count_candidates(self) -> int:
+        """How many replicas may become the master, as the sentinels see it."""
+        return await self._sentinels.count_candidates()
+
     async def close(self) -> None:
         self._closes += 1
         self._sentinels.close()

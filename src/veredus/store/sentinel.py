@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from typing import Any
 
 from veredus import forks
 from veredus.errors import ConnectionLost, StoreError
@@ -37,6 +38,20 @@ class Sentinels:
         self._listening = None
 
     async def find_master(self) -> tuple[str, int]:
+        found = await self._ask("GET-MASTER-ADDR-BY-NAME")
+        return found[0].decode(), int(found[1])
+
+    async def count_candidates(self) -> int:
+        """How many replicas may become the master: those that live and have a priority."""
+        count = 0
+        for row in await self._ask("REPLICAS"):
+            facts = dict(zip(row[::2], row[1::2], strict=True))
+            is_down = b"s_down" in facts[b"flags"] or b"o_down" in facts[b"flags"]
+            count += not is_down and facts[b"slave-priority"] != b"0"
+        return count
+
+    async def _ask(self, question: str) -> Any:
+        """The first sentinel that knows the master."""
         problems: list[str] = []
         for endpoint in list(self._order):
             try:
@@ -45,16 +60,16 @@ class Sentinels:
                 problems.append(str(exc))
                 continue
             try:
-                found = await sentinel.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.master)
+                found = await sentinel.call("SENTINEL", question, self._address.master)
             except StoreError as exc:
                 problems.append(f"{endpoint[0]}:{endpoint[1]}: {exc}")
                 continue
             finally:
                 sentinel.close()
-            if found:
+            if found is not None:
                 self._order.remove(endpoint)
                 self._order.insert(0, endpoint)
-                return found[0].decode(), int(found[1])
+                return found
             problems.append(f"{endpoint[0]}:{endpoint[1]} knows no master {self._address.master!r}")
         raise ConnectionLost("no sentinel names a master: " + "; ".join(problems))
 

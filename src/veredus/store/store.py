@@ -13,6 +13,7 @@ from veredus.store.address import Address, parse_url
 from veredus.store.cancels import Cancels
 from veredus.store.cluster import Cluster
 from veredus.store.delays import Delays
+from veredus.store.durable import Durable, DurableTasks
 from veredus.store.groups import Groups
 from veredus.store.intake import Intake
 from veredus.store.lanes import Lanes
@@ -68,6 +69,16 @@ class Store:
         self.outbox = Outbox(redis, partitions)
         self.nodes = Nodes(redis)
         self.archive = archive
+        self._durable: dict[str, tuple[Durable, Intake]] = {}
+
+    def intake_with(self, durability: str) -> Intake:
+        """The desk whose tasks are answered for once they are as safe as that."""
+        if durability == "any":
+            return self.intake
+        if durability not in self._durable:
+            durable = DurableTasks(self.redis, durability, within=self.patience)
+            self._durable[durability] = durable, Intake(durable, patience=self.patience)
+        return self._durable[durability][1]
 
     async def queues(self) -> list[str]:
         """Every queue that was ever used or served."""
@@ -100,4 +111,6 @@ class Store:
         clock.observe(await self.server_time_ms() / 1000 + 0.0005, before, time.monotonic())
 
     async def close(self) -> None:
+        for durable, _ in self._durable.values():
+            await durable.close()
         await self.redis.close()

@@ -18,7 +18,7 @@ from veredus.model.options import Options
 
 def option_texts(options: Options) -> tuple[str, ...]:
     """What differs from the defaults. Options that Go does not have stand there too: its readers overlook them."""
-    names = [field.name for field in fields(options)]
+    names = [field.name for field in fields(options) if field.name != "durability"]  # it is about sending, not the task
     texts = []
     for name in [*[name for name in _WORDS if name in names], *[name for name in names if name not in _WORDS]]:
         value = getattr(options, name)
