@@ -60,6 +60,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         *,
         queue: str = "default",
         durability: str = "any",
+        check_arguments: bool = True,
         max_payload: int = DEFAULT_MAX_PAYLOAD,
         result_ttl: float | timedelta = 600,
         patience: float = 5.0,
@@ -71,6 +72,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         super().__init__()
         self._url = url
         self.archive = ArchiveLimits.make(archive_size, archive_days)
+        self._check_arguments = check_arguments
         self._defaults = Options().merged({"queue": queue, "durability": durability})
         if not isinstance(max_payload, int) or max_payload < 1:
             raise ConfigError("max_payload", max_payload, "a number of bytes of at least 1")
@@ -115,13 +117,15 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         retry_front: bool | None = None,
         limit: Limits = None,
         payload: str = "json",
+        check_arguments: bool | None = None,
         **options: Unpack[OptionArgs],
     ) -> TaskDecorator: ...
     def task(self, function: Any = None, /, **settings: Any) -> Any:  # type: ignore[misc]
         """Declare a task: `@app.task` or `@app.task(queue="mail", max_retry=5, timeout=30)`.
 
         `name` is its type on the wire (default `module.function`), `run_in` one of loop, thread, process,
-        `payload="raw"` gives the handler the bytes; all else are enqueue options.
+        `payload="raw"` gives the handler the bytes; `check_arguments=False` sends arguments of any type, to be refused
+        on arrival if they do not fit; all else are enqueue options.
         """
         if function is None:
             return TaskDecorator(self, settings)
@@ -220,6 +224,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         retry_front: bool | None = None,
         limit: Limits = None,
         payload: str = "json",
+        check_arguments: bool | None = None,
         registry: dict[str, Task[..., Any, Any]] | None = None,
         **options: Any,
     ) -> Task[P, R, Any]:
@@ -243,6 +248,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
             retry_delay=None if retry_delay is None else as_function(retry_delay),
             retry_front=retry_front,
             limits=check_limits("limit", limit),
+            check_arguments=self._check_arguments if check_arguments is None else check_arguments,
         )
         registry[name] = task
         return task
@@ -293,18 +299,24 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
     def _raw_call(self, task_type: str, payload: Any, options: Mapping[str, Any]) -> Call[Any]:
         from veredus.wire.payload import encode_value
 
-        if payload is not None and not isinstance(payload, bytes | bytearray):
-            payload = encode_value(payload)
         known = self.tasks.get(task_type)
+        encoded = bytes(payload) if isinstance(payload, bytes | bytearray) else b""
+        if payload is not None and not isinstance(payload, bytes | bytearray):
+            encoded = encode_value(payload)
+        if known is not None:
+            known.check_payload(encoded, payload)
         defaults = known.options if known is not None else self._defaults
-        return Call(task_type, None if payload is None else bytes(payload), defaults.merged(options))
+        return Call(task_type, None if payload is None else encoded, defaults.merged(options))
 
     def _topic_call(self, topic: str, payload: Any, options: Mapping[str, Any]) -> Call[Any]:
         from veredus.wire.payload import encode_value
 
         known = self.tasks.get(topic)
         defaults = known.options if known is not None else self._defaults.merged({"queue": topic})
-        return Call(topic, encode_value(payload), defaults.merged(options))
+        encoded = encode_value(payload)
+        if known is not None:
+            known.check_payload(encoded, payload)
+        return Call(topic, encoded, defaults.merged(options))
 
     # Connections.
 

@@ -236,7 +236,7 @@ async def test_durability(new_server: Callable[..., RealServer]) -> None:
 async def test_a_server_that_cannot_confirm_says_so(app: App, log: Log) -> None:
     """Redis 6.2 does not know the command; a Valkey without a log on disk refuses it."""
     sid = (await log.create()).sid
-    with pytest.raises(ConfigError, match="^durability: got 'fsync', expected any or replica"):
+    with pytest.raises(ConfigError, match=r"^durability: got 'fsync', expected any or replica"):
         await app.push(1, session=sid, durability="fsync")
     assert await messages(log, sid) == []
 
@@ -253,7 +253,7 @@ async def test_a_replica_confirms(new_server: Callable[..., RealServer]) -> None
     assert sorted(result.seq for result in results) == list(range(1, 21))
     replica.freeze()
     try:
-        with pytest.raises(NotConfirmed, match="0 of 1 replicas confirmed it within 0.5 s"):
+        with pytest.raises(NotConfirmed, match=r"0 of 1 replicas confirmed it within 0.5 s"):
             await app.push(21, session=sid, durability="replica")
     finally:
         replica.thaw()

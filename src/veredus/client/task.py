@@ -6,7 +6,7 @@ import copy
 import inspect
 import sys
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
@@ -61,8 +61,10 @@ class Task(Generic[P, R, T]):
         retry_delay: RetryDelayFunction | None = None,
         retry_front: bool | None = None,
         limits: tuple[Limit, ...] = (),
+        check_arguments: bool = True,
     ) -> None:
         self._sender = sender
+        self._check_arguments = check_arguments
         self.function = function
         self.name = name
         self.codec = codec
@@ -99,15 +101,28 @@ class Task(Generic[P, R, T]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[T]:
         """An unsent call, for `app.enqueue_many`."""
-        return Call(self.name, self.codec.encode(args, kwargs), self.options)
+        return Call(self.name, self._payload(args, kwargs), self.options)
+
+    def _payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """The arguments as they travel. Raises PayloadError for what its handler could not be called with."""
+        encoded = self.codec.encode(args, kwargs)
+        if self._check_arguments:
+            self.codec.check(self.name, encoded, args, kwargs)
+        return encoded
+
+    def check_payload(self, payload: bytes, value: Any) -> None:
+        """The same for a payload that was made elsewhere, from this value."""
+        if self._check_arguments:
+            args, kwargs = ((), value) if isinstance(value, Mapping) else ((value,), {})
+            self.codec.check(self.name, payload, args, kwargs)
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """Send it; returns once Redis has it."""
-        return await self._sender.send(Call(self.name, self.codec.encode(args, kwargs), self.options))
+        return await self._sender.send(Call(self.name, self._payload(args, kwargs), self.options))
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """Send it from synchronous code; returns once Redis has it."""
-        return self._sender.send_sync(Call(self.name, self.codec.encode(args, kwargs), self.options))
+        return self._sender.send_sync(Call(self.name, self._payload(args, kwargs), self.options))
 
     def send_sync(self, call: Call[T]) -> Handle[T]:
         """Send what `call` made, later."""

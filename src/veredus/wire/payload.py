@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import inspect
 import math
+import re
+import sys
 import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -19,12 +21,17 @@ from veredus.model.job import Job
 from veredus.model.nesting import MAX_DEPTH, too_deep
 
 _UNSET = msgspec.UNSET
+_MISFITS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 
 
 class Codec(Protocol):
     """How the arguments of one handler travel."""
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes: ...
+
+    def check(self, task: str, payload: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raises PayloadError if `decode` would; `args` and `kwargs` are what it was made from, to name their types."""
+        ...
 
     def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the handler with. Raises PayloadError if the payload does not fit."""
@@ -81,6 +88,9 @@ class RawCodec:
             raise PayloadError(f"payload: expected exactly one argument of bytes, got {values!r:.100}")
         return bytes(values[0])
 
+    def check(self, task: str, payload: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Any bytes will do."""
+
     def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (job.payload,), {}
 
@@ -92,12 +102,39 @@ class JobCodec(RawCodec):
         return (job,), {}
 
 
-class ValueCodec:
+class _Decoding:
+    """What is decoded by a signature, and may be checked by it where it is sent."""
+
+    _function: Callable[..., Any]
+    _empty = b""
+    """What no payload at all stands for."""
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        raise NotImplementedError
+
+    def check(self, task: str, payload: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if "_decoder" not in self.__dict__ and _is_being_imported(self._function):
+            return  # a schedule, declared above the classes that its task names: what it sends is checked on arrival
+        try:
+            self._decoder.decode(payload or self._empty)
+        except _MISFITS as exc:
+            raise PayloadError(f"task {task!r}: {self._named(str(exc), args, kwargs)}{exc}") from exc
+
+    def _named(self, problem: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Whose argument it is that does not fit, as far as the problem says."""
+        raise NotImplementedError
+
+
+class ValueCodec(_Decoding):
     """The payload is the one argument."""
 
     def __init__(self, function: Callable[..., Any], parameter: inspect.Parameter) -> None:
         self._function = function
         self._parameter = parameter
+
+    def _named(self, problem: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        return "".join(_argument(self._parameter.name, value) for value in [*args, *kwargs.values()][:1])
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:
@@ -115,8 +152,10 @@ class ValueCodec:
         return (_decode(self._decoder, job.payload),), {}
 
 
-class ArgumentsCodec:
+class ArgumentsCodec(_Decoding):
     """The payload is an object with the arguments that were given, in the order of the signature."""
+
+    _empty = b"{}"
 
     def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
         self._function = function
@@ -167,13 +206,18 @@ class ArgumentsCodec:
         return encode_value(given)
 
     def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        record = _decode(self._decoder, job.payload or b"{}")
+        record = _decode(self._decoder, job.payload or self._empty)
         arguments = {}
         for name in self._names:
             value = getattr(record, name)
             if value is not _UNSET:
                 arguments[name] = value
         return (), arguments
+
+    def _named(self, problem: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        given = {**dict(zip(self._positional, args, strict=False)), **kwargs}
+        match = re.search(r" - at `\$\.(\w+)", problem)
+        return _argument(match[1], given[match[1]]) if match and match[1] in given else "the arguments do not fit: "
 
     def _wrong(self, what: str) -> PayloadError:
         return PayloadError(f"{name_of(self._function)}() {what}")
@@ -219,12 +263,29 @@ def _decoder(kind: Any, function: Callable[..., Any]) -> msgspec.json.Decoder[An
         raise ConfigError(f"signature of {name_of(function)}()", str(exc), "types that JSON can carry") from exc
 
 
+def _argument(name: str, value: Any) -> str:
+    return f"argument {name!r} of type {type(value).__qualname__} does not fit: "
+
+
+def _is_being_imported(function: Callable[..., Any]) -> bool:
+    """Whether names in its annotations may still be missing because its module has not come to them."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    annotated = function if hasattr(function, "__annotations__") else type(function).__call__
+    try:
+        typing.get_type_hints(annotated, include_extras=True)
+    except NameError:
+        spec = getattr(sys.modules.get(annotated.__module__), "__spec__", None)
+        return bool(getattr(spec, "_initializing", annotated.__module__ == "__main__"))
+    return False
+
+
 def _decode(decoder: msgspec.json.Decoder[Any], payload: bytes) -> Any:
     if too_deep(payload):
         raise PayloadError(f"payload does not fit: nested more than {MAX_DEPTH} deep")
     try:
         return decoder.decode(payload)
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as exc:
+    except _MISFITS as exc:
         raise PayloadError(f"payload does not fit: {exc}") from exc
 
 
