@@ -26,6 +26,7 @@ from veredus.model.archive import ArchiveLimits
 from veredus.model.grouping import GRACE, Aggregation, check_pattern, check_seconds, check_size
 from veredus.model.job import Job
 from veredus.model.limits import Limit, Limits, check_limits
+from veredus.model.names import check_name
 from veredus.model.options import OptionArgs, Options, seconds
 from veredus.model.request import ActionRule
 from veredus.model.retry import RetryDelay, as_function
@@ -234,8 +235,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
             raise ConfigError("task", function, "a plain function: this one is a task already")
         registry = self.tasks if registry is None else registry
         name = default_name(function) if name is None else name
-        if not isinstance(name, str) or not name.strip():
-            raise ConfigError("name", name, "a text with one or more characters")
+        check_name("name", name)
         if name in registry:
             raise ConfigError("name", name, "a name that no other task of this app has")
         task: Task[P, R, Any] = Task(

@@ -44,6 +44,13 @@ def test_queues_are_read_from_every_form(given_: Any, queues: dict[str, int]) ->
         {"": 1},
         {"a": 1.5},
         {5: 1},
+        [5],
+        ["a,b=3"],
+        ["a\nb"],
+        [" a"],
+        {"a ": 1},
+        {"a=1": 1},
+        "a}:t:b",
         "a=1.5",
     ],
 )

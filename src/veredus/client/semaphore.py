@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from veredus.errors import ConfigError
-from veredus.model.options import is_utf8
+from veredus.model.names import is_utf8
 
 if TYPE_CHECKING:
     from datetime import datetime

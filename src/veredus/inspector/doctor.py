@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from veredus.errors import CommandRefused, QueueNotFound
 from veredus.inspector.bulk import Progress
 from veredus.inspector.checkup import STALE_SET, Checkup
@@ -21,7 +19,6 @@ from veredus.store.tasks import Tasks
 from veredus.wire import keys
 from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
 
-_QUEUE_KEY = re.compile(rf"{re.escape(keys.PREFIX)}:\{{(.+?)\}}:(.+)", re.DOTALL)
 _ROUNDS = 4
 _NEXT = 1000
 """Of so many tasks that are next, the types are compared with what the workers have handlers for."""
@@ -45,10 +42,10 @@ class Doctor:
         seen = {name: Checkup(self.checkups, name) for name in (registered if queue is None else {queue})}
         if queue is None:
             for route in await self.checkups.routes():
-                await self._scan(keys.PREFIX + ":{*", route, seen)
+                await self._scan(keys.PREFIX + ":{*", route, seen, registered)
         else:
             prefix = keys.queue_prefix(queue)
-            await self._scan(f"{escaped(prefix)}*", prefix, seen)
+            await self._scan(f"{escaped(prefix)}*", prefix, seen, registered | {queue}, only=queue)
             if queue not in registered and not seen[queue].used:
                 raise QueueNotFound(queue, known=registered)
         for name in sorted(seen):
@@ -126,13 +123,13 @@ class Doctor:
                 break
         return mended
 
-    async def _scan(self, pattern: str, route: str, seen: dict[str, Checkup]) -> None:
+    async def _scan(self, pattern: str, route: str, seen: dict[str, Checkup], queues: set[str], only: str = "") -> None:
         async for page in self._queues.scan(pattern, route):
             names: dict[str, list[str]] = {}
             for key in page:
-                match = _QUEUE_KEY.fullmatch(text(key))
-                if match:
-                    names.setdefault(match[1], []).append(match[2])
+                queue, rest = keys.split(text(key), queues) or ("", "")
+                if queue and only in ("", queue):  # the keys of others may begin alike
+                    names.setdefault(queue, []).append(rest)
             for queue, found in names.items():
                 if queue not in seen:
                     seen[queue] = Checkup(self.checkups, queue)

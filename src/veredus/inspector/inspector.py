@@ -17,6 +17,8 @@ from veredus.inspector.turns import Turns
 from veredus.model.archive import ArchiveLimits
 from veredus.model.ending import CancelOutcome, check_then
 from veredus.model.lifecycle import State
+from veredus.model.names import check_queue
+from veredus.model.options import instant, seconds
 from veredus.store.cancels import Cancels
 from veredus.store.moves import Moves
 from veredus.store.redis import Redis
@@ -115,9 +117,10 @@ class Inspector(Turns, Looking):
         """Make it due at an instant, or so many seconds from now, to the millisecond."""
         if (at is None) == (delay is None):
             raise ConfigError("reschedule", None if at is None else at, "either `at` or `delay`")
-        if at is not None and at.tzinfo is None:
-            raise ConfigError("at", at, "an instant with a time zone")
-        due = f"+{max(0, to_milliseconds(to_seconds(delay)))}" if delay is not None else str(unix_milliseconds(at))  # type: ignore[arg-type]
+        if delay is None:
+            due = str(unix_milliseconds(instant("at", at)))
+        else:
+            due = f"+{to_milliseconds(seconds('delay', max(0.0, to_seconds(delay))))}"
         codes = await self._tasks.reschedule(queue, [await self._row(queue, task_id)], due)
         await self._done("reschedule", codes[0], queue, task_id)
 
@@ -129,7 +132,7 @@ class Inspector(Turns, Looking):
 
     async def move(self, queue: str, task_id: str, target: str) -> None:
         """Bring a task that is not running into another queue; it keeps its id, its state and its due time."""
-        if not target.strip() or target == queue:
+        if check_queue("target", target) == queue:
             raise ConfigError("target", target, "the name of another queue")
         if not await changes.move(self._tasks, self._moves, queue, task_id, target):
             raise await self._no_task(queue, task_id)

@@ -8,17 +8,15 @@ from datetime import datetime
 
 from veredus.errors import ConfigError
 from veredus.model.message import TaskMessage
-from veredus.model.options import DEFAULT_TIMEOUT, Options, is_utf8
+from veredus.model.names import check_name
+from veredus.model.options import DEFAULT_TIMEOUT, Options
 
 _NO_HEADERS: dict[str, str] = {}
 
 
 def build(task_type: str, payload: bytes | None, options: Options) -> TaskMessage:
     """Rules as in Asynq: without timeout and deadline the timeout is 30 min; with a deadline alone there is none."""
-    if not isinstance(task_type, str) or not task_type.strip():
-        raise ConfigError("task type", task_type, "a text with one or more characters")
-    if not is_utf8(task_type):
-        raise ConfigError("task type", task_type, "a text that can be written as UTF-8")
+    check_name("task type", task_type)
     timeout = math.ceil(options.timeout) if options.timeout else 0
     deadline = math.floor(options.deadline.timestamp()) if options.deadline else 0
     if not timeout and not deadline:

@@ -12,6 +12,7 @@ from typing import Any
 
 from veredus.errors import ConfigError
 from veredus.model.job import Job
+from veredus.model.names import check_name
 
 GRACE = 60.0
 MAX_BACKOFF = 60.0
@@ -47,7 +48,7 @@ def check_pattern(pattern: Any) -> str:
     """`digest:42` for one group, `digest:*` for all with that beginning, `*` for all."""
     if not isinstance(pattern, str) or not pattern.strip() or "*" in pattern[:-1]:
         raise ConfigError("pattern", pattern, "a group's name, or a prefix that ends in *")
-    return pattern
+    return check_name("pattern", pattern)
 
 
 def check_seconds(name: str, value: Any) -> float:

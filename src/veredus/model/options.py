@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
 from veredus.errors import ConfigError
+from veredus.model.names import check_name, check_queue, is_utf8
 
 DEFAULT_QUEUE = "default"
 DEFAULT_MAX_RETRY = 25
 DEFAULT_TIMEOUT = 1800
 DURABILITIES = ("any", "replica", "fsync")
+LONGEST = 3_000_000_000
+"""Seconds in a duration: 95 years."""
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+"""No task is due then or later: a day in the year 2286 marks those that wait for their turn."""
 _INT32 = 2**31 - 1
 
 
@@ -89,30 +94,6 @@ class Options:
         return Options(**values)
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigError(name, value, "a text with one or more characters")
-    if not is_utf8(value):
-        raise ConfigError(name, value, "a text that can be written as UTF-8")
-    return value
-
-
-def is_utf8(text: str) -> bool:
-    """False for a text with lone surrogates: no message can carry it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _queue(name: str, value: Any) -> str:
-    text = _text(name, value)
-    if text.startswith("}"):
-        raise ConfigError(name, value, "a name that does not start with }: it would break the keys' hash tag")
-    return text
-
-
 def _count(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _INT32:
         raise ConfigError(name, value, f"a whole number from 0 to {_INT32}")
@@ -124,8 +105,8 @@ def seconds(name: str, value: Any) -> float:
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number) or number < 0:
         raise ConfigError(name, value, "seconds (a number or timedelta) of at least 0")
-    if number > 3e9:
-        raise ConfigError(name, value, "less than 3,000,000,000 seconds")
+    if number > LONGEST:
+        raise ConfigError(name, value, f"at most {LONGEST:,} seconds")
     return float(number)
 
 
@@ -147,24 +128,25 @@ def _unique(name: str, value: Any) -> float | None:
     return number
 
 
-def _instant(name: str, value: Any) -> datetime | None:
-    if value is None:
-        return None
+def instant(name: str, value: Any) -> datetime:
+    """A moment as people give it, within what all parts can write down."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise ConfigError(name, value, "an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)")
+    if not 1 <= value.timestamp() < LATEST.timestamp():
+        raise ConfigError(name, value, f"an instant from 1970 to {LATEST.year - 1}")
     return value
+
+
+def _instant(name: str, value: Any) -> datetime | None:
+    return None if value is None else instant(name, value)
 
 
 def _expiry(name: str, value: Any) -> float | datetime | None:
     return _instant(name, value) if isinstance(value, datetime) else _positive(name, value)
 
 
-def _task_id(name: str, value: Any) -> str | None:
-    return None if value is None else _text(name, value)
-
-
-def _group(name: str, value: Any) -> str | None:
-    return None if value is None else _text(name, value)
+def _name(name: str, value: Any) -> str | None:
+    return None if value is None else check_name(name, value)
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -191,7 +173,7 @@ def _headers(name: str, value: Any) -> Mapping[str, str] | None:
 
 
 _CHECKS: dict[str, Any] = {
-    "queue": _queue,
+    "queue": check_queue,
     "max_retry": _count,
     "timeout": _positive,
     "deadline": _instant,
@@ -199,14 +181,14 @@ _CHECKS: dict[str, Any] = {
     "at": _instant,
     "retention": _duration,
     "expires": _expiry,
-    "task_id": _task_id,
+    "task_id": _name,
     "headers": _headers,
     "unique_for": _unique,
-    "group": _group,
+    "group": _name,
     "replace": _flag,
-    "order_key": _group,
+    "order_key": _name,
     "order_hold": _flag,
-    "limit_key": _group,
+    "limit_key": _name,
     "durability": _durability,
 }
 NAMES = tuple(field.name for field in fields(Options))

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from veredus.errors import ConfigError
+from veredus.model.names import check_queue
 
 HANDFULS = 4
 """No more queues than that are asked at once."""
@@ -13,6 +14,7 @@ HANDFULS = 4
 
 def parse_queues(given: Mapping[str, int] | Sequence[str] | str) -> dict[str, int]:
     """`{"critical": 6}`, `["critical", "low"]` or `critical=6,low`: names with their weights."""
+    is_text = isinstance(given, str)
     if isinstance(given, str):
         given = [part for part in given.split(",") if part.strip()]
     pairs: list[tuple[str, object]] = []
@@ -20,8 +22,8 @@ def parse_queues(given: Mapping[str, int] | Sequence[str] | str) -> dict[str, in
         pairs = list(given.items())
     else:
         for item in given:
-            name, separator, text = item.partition("=")
-            pairs.append((name.strip(), text.strip() if separator else 1))
+            name, separator, text = item.partition("=") if isinstance(item, str) else (item, "", "")
+            pairs.append((name.strip() if separator or is_text else name, text.strip() if separator else 1))
     queues: dict[str, int] = {}
     for name, raw in pairs:
         try:
@@ -30,6 +32,7 @@ def parse_queues(given: Mapping[str, int] | Sequence[str] | str) -> dict[str, in
             weight = 0
         if not isinstance(name, str) or not name.strip():
             raise ConfigError("queues", name, "queue names with one or more characters, such as critical=6,default=1")
+        check_queue("queues", name)
         if weight < 1 or isinstance(raw, bool | float):
             raise ConfigError(f"queues: weight of {name!r}", raw, "a whole number of at least 1")
         queues[name] = weight

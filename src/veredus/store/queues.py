@@ -160,9 +160,9 @@ class Queues(Part):
 
     async def keys_of(self, queue: str) -> AsyncIterator[list[bytes]]:
         """Every key under the queue's prefix, page by page; one may come twice."""
-        prefix = keys.queue_prefix(queue)
+        prefix, queues = keys.queue_prefix(queue), {queue, *await self.names()}
         async for page in self.scan(f"{escaped(prefix)}*", prefix):
-            yield page
+            yield [key for key in page if (keys.split(text(key), queues) or ("",))[0] == queue]
 
     async def scan(self, pattern: str, key: str) -> AsyncIterator[list[bytes]]:
         """Keys of the server that has `key`. A short page does not mean the end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Collection
 
 from veredus.errors import ConfigError
 
@@ -232,6 +233,21 @@ def starts(queue: str, scope: str) -> str:
 def waiting(queue: str, scope: str) -> str:
     """ZSET of the tasks that wait for room within a limit, by arrival in microseconds."""
     return f"{PREFIX}:{{{queue}}}:waiting:{scope}"
+
+
+def split(key: str, queues: Collection[str]) -> tuple[str, str] | None:
+    """The queue that a key belongs to, and the rest of its name; None for a key of no queue. A name that another
+    program gave may have braces: of the queues that there are, the longest that fits."""
+    start = len(PREFIX) + 2
+    end = key.find("}:", start + 1) if key.startswith(f"{PREFIX}:{{") else -1
+    if end < 0:
+        return None
+    further = key.find("}:", end + 1)
+    while further >= 0:
+        if key[start:further] in queues:
+            end = further
+        further = key.find("}:", further + 1)
+    return (key[start:end], key[end + 2 :]) if key[end + 2 :] else None
 
 
 def absent(key: str) -> str:

@@ -5,8 +5,13 @@
 -- was written before.
 local PARKED = '9999999999'
 
--- is_parked: whether a task is kept aside until its turn comes, and not just due on some day.
-local function is_parked(queue_prefix, id) return redis.call('ZSCORE', queue_prefix .. 'scheduled', id) == PARKED end
+-- is_parked: whether a task is kept aside until its turn comes, and not just due on that day: `waits_for` is its order
+-- key, or the limit that it waits for; `due` has the exact time of what was scheduled by us.
+local function is_parked(queue_prefix, id, waits_for)
+  if not waits_for or redis.call('ZSCORE', queue_prefix .. 'scheduled', id) ~= PARKED then return false end
+  local exact = redis.pcall('ZSCORE', queue_prefix .. 'due', id)
+  return type(exact) ~= 'string' or math.ceil(tonumber(exact) / 1000) ~= tonumber(PARKED)
+end
 
 -- park: keep a task aside that was just taken out of where it was; `scope` is the limit that it waits for, if any.
 local function park(queue_prefix, id, nanoseconds, scope)
@@ -50,7 +55,7 @@ local function next_turn(queue_prefix, order_key, nanoseconds)
     local fields = redis.pcall('HMGET', key, 'state', 'order_key', 'order_hold', 'pending_since', 'limited_by')
     local state = not fields.err and fields[2] == order_key and fields[1]
     if state == 'pending' or state == 'active' or state == 'retry' then return end
-    if state == 'scheduled' and is_parked(queue_prefix, id) then
+    if state == 'scheduled' and is_parked(queue_prefix, id, order_key) then
       local scope = fields[5]
       if not scope or not redis.call('ZSCORE', queue_prefix .. 'waiting:' .. scope, id) then
         into_line(queue_prefix, id, fields[4] or nil, nanoseconds)

@@ -120,7 +120,7 @@ local function call_up(queue_prefix, scope, now, nanoseconds)
     if not id then break end
     local key = queue_prefix .. 't:' .. id
     local fields = redis.pcall('HMGET', key, 'state', 'limited_by', 'pending_since', 'limit_scopes')
-    if not fields.err and fields[1] == 'scheduled' and fields[2] == scope and is_parked(queue_prefix, id) then
+    if not fields.err and fields[1] == 'scheduled' and fields[2] == scope and is_parked(queue_prefix, id, scope) then
       looked = looked + 1
       local scopes = fields[4] and cjson.decode(fields[4]) or { scope }
       if has_room_elsewhere(queue_prefix, id, scope, scopes, fields[3], now) then

@@ -15,7 +15,7 @@ expect(to_pending, 'list')
 expect(to_groups, 'set')
 for _, set in ipairs({ to_scheduled, to_retry, to_archived, to_completed, to_due }) do expect(set, 'zset') end
 
-local score, exact, left
+local score, exact, left, was_parked
 local codes, tasks = take(2, 1, function(task)
   if task.state == 'active' then return -1 end
   if redis.call('HGET', task.key, 'msg') ~= old then return -5 end
@@ -26,6 +26,7 @@ local codes, tasks = take(2, 1, function(task)
   end
   local set = task.state == 'aggregating' and group_prefix .. (task.group or '') or SETS[task.state]
   score, exact = set and score_in(set, id), score_in(due, id)
+  was_parked = task.state == 'scheduled' and is_parked(queue_prefix, id, task.order_key or task.limited_by)
 end)
 local task = tasks[1]
 if not task then return codes[1] end
@@ -41,7 +42,7 @@ if task.limited_by then stop_waiting(queue_prefix, task.limited_by, id) end
 if task.order_key then leave_lane(queue_prefix, task.order_key, id, nanoseconds) end
 if left and left > 0 then redis.call('SET', new_lock, id, 'PX', left) end
 
-if task.state == 'pending' or score == PARKED then
+if task.state == 'pending' or was_parked then
   if task.order_key and not join_lane(target_prefix, task.order_key, id, now) then
     park(target_prefix, id, nanoseconds)
   else

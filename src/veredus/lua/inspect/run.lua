@@ -12,7 +12,7 @@ expect_places()
 local codes, tasks = take(4, count, function(task)
   if task.state == 'active' then return -1 end
   if task.state == 'pending' and not front then return -2 end
-  if task.state == 'scheduled' and is_parked(queue_prefix, task.id) then return -7 end
+  if task.state == 'scheduled' and is_parked(queue_prefix, task.id, task.order_key or task.limited_by) then return -7 end
 end)
 into_pending(tasks, front, now, nanoseconds)
 return codes

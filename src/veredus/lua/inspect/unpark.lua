@@ -14,11 +14,13 @@ if keep ~= '1' then
   redis.call('DEL', key)
   return 1
 end
-local fields = redis.call('HMGET', key, 'moved_state', 'moved_score', 'moved_due', 'group', 'order_key')
+local fields = redis.call('HMGET', key, 'moved_state', 'moved_score', 'moved_due', 'group', 'order_key', 'limited_by')
 local state, score, exact, group = fields[1], fields[2], fields[3], fields[4]
 redis.call('HDEL', key, 'moved_from', 'moved_state', 'moved_score', 'moved_due', 'limited_by')
 if lock ~= '' and tonumber(lock_ms) > 0 then redis.call('SET', lock, id, 'NX', 'PX', lock_ms) end
-if score == PARKED then state, score = 'pending', nil end -- it waited for its turn there, and does so here
+if score == PARKED and not exact and (fields[5] or fields[6]) then
+  state, score = 'pending', nil -- it waited for its turn there, and does so here
+end
 if state == 'pending' and fields[5] and not join_lane(queue_prefix, fields[5], id, now) then
   park(queue_prefix, id, nanoseconds)
   return 1

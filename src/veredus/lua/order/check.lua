@@ -17,7 +17,7 @@ if seen_in ~= '' then
   if type(redis.pcall('ZSCORE', lane, id)) ~= 'string' then return {} end
   local is_here = order_key == seen_in
     and (state == 'pending' or state == 'active' or state == 'retry' or (state == 'archived' and holds_up)
-      or (state == 'scheduled' and is_parked(queue_prefix, id)))
+      or (state == 'scheduled' and is_parked(queue_prefix, id, order_key)))
   local is_first = redis.call('ZRANGE', lane, 0, 0)[1] == id
   local is_idle = is_here and is_first and state == 'scheduled'
     and not (scope and redis.call('ZSCORE', queue_prefix .. 'waiting:' .. scope, id))
@@ -30,7 +30,7 @@ if seen_in ~= '' then
   return {}
 end
 
-if state ~= 'scheduled' or not is_parked(queue_prefix, id) then return {} end
+if state ~= 'scheduled' or not is_parked(queue_prefix, id, order_key or scope) then return {} end
 local in_lane = order_key and redis.pcall('ZSCORE', queue_prefix .. 'lane:' .. order_key, id)
 local in_line = scope and redis.pcall('ZSCORE', queue_prefix .. 'waiting:' .. scope, id)
 if type(in_lane) == 'string' or type(in_line) == 'string' then return {} end

@@ -28,7 +28,7 @@ export function columns(state, open) {
       number: true,
       hidden: state !== 'scheduled' && state !== 'retry',
       // Parked: it waits for others with its order key, or for a limit, not for a time.
-      cell: (row) => (row.next_process_at?.startsWith('2286') ? 'its turn' : when(row.next_process_at)),
+      cell: (row) => (row.next_process_at?.startsWith('2286-11-20T17:46:39') ? 'its turn' : when(row.next_process_at)),
     },
     { title: 'Failed', number: true, hidden: !failed, cell: (row) => when(row.last_failed_at) },
     {
