@@ -300,12 +300,12 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         from veredus.wire.payload import encode_value
 
         known = self.tasks.get(task_type)
-        encoded = bytes(payload) if isinstance(payload, bytes | bytearray) else b""
-        if payload is not None and not isinstance(payload, bytes | bytearray):
-            encoded = encode_value(payload)
-        if known is not None:
-            known.check_payload(encoded, payload)
         defaults = known.options if known is not None else self._defaults
+        if isinstance(payload, bytes | bytearray):
+            return Call(task_type, bytes(payload), defaults.merged(options))
+        encoded = b"" if payload is None else encode_value(payload)
+        if known is not None:
+            known.check_payload(encoded, {} if payload is None else payload)
         return Call(task_type, None if payload is None else encoded, defaults.merged(options))
 
     def _topic_call(self, topic: str, payload: Any, options: Mapping[str, Any]) -> Call[Any]:

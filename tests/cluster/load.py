@@ -30,6 +30,8 @@ class Load:
         """Ids by queue that the server said it has."""
         self.replicated: set[str] = set()
         """Those of them that a replica has, too."""
+        self.confirmed: set[str] = set()
+        """Those that were sent with durability="replica"."""
         self.ran: Counter[str] = Counter()
         self.lateness: dict[str, float] = {}
         self.refused = 0
@@ -51,13 +53,13 @@ class Load:
     def stop(self) -> None:
         self._stop.set()
 
-    async def produce(self, queue: str, *, delay: float = 0.0, pause: float = 0.005) -> None:
-        """One task after the other; after each, ask whether a replica has it."""
+    async def produce(self, queue: str, *, delay: float = 0.0, pause: float = 0.005, durability: str = "any") -> None:
+        """One task after the other; after each, ask whether a replica has it, unless it was sent so."""
         probe = Probe()
         while not self._stop.is_set():
             master = self._master(queue)
             due = time.time() + delay if delay else 0.0
-            task = self.work.using(queue=queue, delay=delay) if delay else self.work.using(queue=queue)
+            task = self.work.using(queue=queue, delay=delay or None, durability=durability)
             try:
                 handle = await task.enqueue(due)
             except StoreError:
@@ -65,6 +67,9 @@ class Load:
                 await asyncio.sleep(0.02)
                 continue
             self.acknowledged[handle.id] = queue
+            if durability != "any":
+                self.confirmed.add(handle.id)
+                continue
             # Replication is one ordered stream: if a later write of the same master is there, so is ours.
             if master is not None and await asyncio.to_thread(probe.is_replicated, master, queue):
                 self.replicated.add(handle.id)
@@ -73,12 +78,13 @@ class Load:
 
     async def all_ran(self) -> None:
         """Everything that was replicated has run; fails naming what has not."""
+        safe = self.replicated | self.confirmed
         try:
-            await until(lambda: all(self.ran[one] for one in self.replicated), seconds=60)
+            await until(lambda: all(self.ran[one] for one in safe), seconds=60)
         except AssertionError:
-            missing = [one for one in self.replicated if not self.ran[one]]
+            missing = [(one, one in self.confirmed) for one in safe if not self.ran[one]]
             raise AssertionError(
-                f"{len(missing)} of {len(self.replicated)} replicated tasks did not run: {missing[:5]}"
+                f"{len(missing)} of {len(safe)} replicated tasks (True: confirmed) did not run: {missing[:5]}"
             ) from None
 
     async def grows(self, count: int) -> None:
@@ -87,11 +93,13 @@ class Load:
         await until(lambda: len(self.ran) > before + count, what=f"{count} more tasks")
 
     def report(self) -> str:
-        lost = [one for one in self.acknowledged if not self.ran[one]]
+        lost = [one for one in self.acknowledged if not self.ran[one] and one not in self.confirmed]
         twice = sum(1 for runs in self.ran.values() if runs > 1)
         return (
-            f"{len(self.acknowledged)} acknowledged, {len(self.replicated)} of them known to be replicated, "
-            f"{self.refused} refused; {len(lost)} acknowledged but lost with their master, {twice} ran more than once"
+            f"{len(self.acknowledged) - len(self.confirmed)} acknowledged, {len(self.replicated)} of them known to be "
+            f"replicated, {len(lost)} lost; with durability replica {len(self.confirmed)} acknowledged, "
+            f"{len([one for one in self.confirmed if not self.ran[one]])} lost; {self.refused} refused, "
+            f"{twice} ran more than once"
         )
 
 

@@ -56,7 +56,7 @@ async def test_arguments_go_through_the_wire(app: App) -> None:
 
     async with app.test() as q:
         await work.enqueue(START, ("a", "b"))
-        await app.enqueue("strict", {"number": "seven"})
+        await app.enqueue("strict", b'{"number":"seven"}')
         runs = await q.drain()
     assert kinds == [datetime, tuple]
     assert [run.action for run in runs] == ["done", "archive"]

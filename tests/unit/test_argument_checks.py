@@ -104,7 +104,8 @@ def test_by_type_and_by_topic_as_well() -> None:
     with refused(r"^task 'order': the arguments do not fit: Object missing required field `number`"):
         app.call("order")
     with refused(r"^task 'order': the arguments do not fit: Object contains unknown field `x`"):
-        app.call("order", b'{"number": 1, "lines": [], "x": 1}')
+        app.call("order", {"number": 1, "lines": [], "x": 1})
+    app.call("order", b"as they are")
     with refused(r"^task 'prices': argument 'price' of type str does not fit: Expected `float`, got `str`"):
         app.produce_sync("prices", "cheap")
     with refused(r"^task 'order'"):
