@@ -21,10 +21,12 @@ Master = Callable[[str], RealServer | None]
 class Load:
     """A producer and a worker in this process; `master` says which server has a queue right now."""
 
-    def __init__(self, url: str, queues: list[str], master: Master, **settings: Any) -> None:
+    def __init__(self, url: str, queues: list[str], master: Master, *, replicas: int = 1, **settings: Any) -> None:
+        """`replicas`: how many must have a task before it counts as replicated: all that may become the master."""
         self.app = App(url, patience=0.2, timeout=2.0)
         self.queues = queues
         self._master = master
+        self._replicas = replicas
         self._settings = settings
         self.acknowledged: dict[str, str] = {}
         """Ids by queue that the server said it has."""
@@ -55,7 +57,7 @@ class Load:
 
     async def produce(self, queue: str, *, delay: float = 0.0, pause: float = 0.005, durability: str = "any") -> None:
         """One task after the other; after each, ask whether a replica has it, unless it was sent so."""
-        probe = Probe()
+        probe = Probe(self._replicas)
         while not self._stop.is_set():
             master = self._master(queue)
             due = time.time() + delay if delay else 0.0
@@ -106,7 +108,8 @@ class Load:
 class Probe:
     """Writes behind the producer, on the same master, and waits until a replica has that."""
 
-    def __init__(self) -> None:
+    def __init__(self, replicas: int) -> None:
+        self._replicas = replicas
         self._clients: dict[int, redis.Redis] = {}
 
     def is_replicated(self, master: RealServer, queue: str) -> bool:
@@ -114,8 +117,8 @@ class Probe:
         with contextlib.suppress(redis.RedisError, OSError):
             pipe = client.pipeline(transaction=False)
             pipe.execute_command("SET", f"{{{queue}}}probe", 1)
-            pipe.execute_command("WAIT", 1, 300)
-            return int(pipe.execute()[1]) >= 1
+            pipe.execute_command("WAIT", self._replicas, 300)
+            return int(pipe.execute()[1]) >= self._replicas
         return False
 
     def close(self) -> None:

@@ -44,8 +44,6 @@ class Desk:
 
     async def result(self, handle: Handle[Any], timeout: float | timedelta | None) -> Any:
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        if not handle.created:
-            raise ResultGone(f"task {handle.id} was never stored: another one was there already")
         message = b""
         try:
             async with asyncio.timeout(seconds), aclosing(self._sights(handle)) as sights:

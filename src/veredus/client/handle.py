@@ -18,15 +18,15 @@ T = TypeVar("T", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Handle(Generic[T]):
-    """A task that Redis has. `state` is the one it was stored in."""
+    """A task that Redis has. `state` is the one it was stored in, or was in when this call found it there."""
 
     id: str
     queue: str
     type: str
     state: str
     created: bool = True
-    """False when nothing was stored, because the task is unique and another one is there already, or (in a batch)
-    because the id is taken."""
+    """False when nothing was stored: because the task is unique and another one has its lock (then this is the handle
+    of that one, whose state may be `gone`), or (in a batch) because the id is taken."""
     _desk: Desk | None = field(default=None, repr=False, compare=False)
 
     async def result(self, timeout: float | timedelta | None = None) -> T:
