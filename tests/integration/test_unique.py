@@ -100,3 +100,55 @@ async def test_a_lapsed_lock_is_taken_again_when_the_task_starts(app: App, look:
             await report.using(task_id=handle.id).enqueue()
         go_on.set()
         await look.ends(handle.id, "gone")
+
+
+async def test_the_handle_of_a_refused_one_is_that_of_the_task_that_has_the_lock(app: App, look: Look) -> None:
+    @app.task(name="report", unique_for=60)
+    async def report(day: str) -> None: ...
+
+    for kind, state in (
+        ({}, "pending"),
+        ({"delay": 60}, "scheduled"),
+        ({"group": "g"}, "aggregating"),
+        ({"order_key": "k"}, "pending"),
+    ):
+        task = report.using(**kind)
+        day = f"{kind}"
+        first = await task.enqueue(day)
+        twin = await task.enqueue(day)
+        assert (first.created, twin.created) == (True, False)
+        assert (twin.id, twin.state, twin.queue, twin.type) == (first.id, state, "default", "report")
+        own, other = await app.enqueue_many([task.call(f"{day} again"), task.call(day)])
+        assert (own.created, other.created, other.id, other.state) == (True, False, first.id, state)
+        (third, fourth) = await app.enqueue_many([task.call(f"{day} twice"), task.call(f"{day} twice")])
+        assert (third.created, fourth.created, fourth.id, fourth.state) == (True, False, third.id, state)
+
+
+async def test_the_holder_may_be_gos_or_gone_or_no_task_at_all(app: App, look: Look) -> None:
+    @app.task(name="report", unique_for=60)
+    async def report(day: str) -> None: ...
+
+    lock = keys.unique("default", "report", b'{"day":"monday"}')
+    await look.client.set(lock, "from-go", ex=60)
+    gone = await report.enqueue("monday")
+    assert (gone.created, gone.id, gone.state) == (False, "from-go", "gone")
+    await look.client.hset(keys.task("default", "from-go"), mapping={"msg": b"", "state": "archived"})
+    kept = await report.enqueue("monday")
+    assert (kept.created, kept.id, kept.state) == (False, "from-go", "archived")
+    await look.client.delete(lock, keys.task("default", "from-go"))
+    await look.client.lpush(lock, "damaged")
+    odd = await report.enqueue("monday")
+    assert not odd.created
+    assert odd.id not in ("", "from-go")
+    await look.client.delete(lock)
+
+
+async def test_who_is_refused_although_it_would_replace_an_ended_task_is_told_as_well(app: App, look: Look) -> None:
+    @app.task(name="report", unique_for=60)
+    async def report(day: str) -> None: ...
+
+    first = await report.enqueue("monday")
+    ended = await report.using(task_id="mine").enqueue("tuesday")
+    await app.inspector().archive("default", ended.id)
+    twin = await report.using(task_id="mine", replace=True).enqueue("monday")
+    assert (twin.created, twin.id, twin.state) == (False, first.id, "pending")

@@ -198,15 +198,16 @@ async def test_an_unknown_id_is_gone(app: App, look: Look) -> None:
         await app.handle("nobody").result(PATIENCE)
 
 
-async def test_a_task_that_was_not_stored_has_no_result(app: App, look: Look) -> None:
+async def test_whoever_is_refused_can_wait_for_the_one_that_is_there(app: App, look: Look) -> None:
     @app.task(unique_for=60)
-    async def once() -> None: ...
+    async def once() -> int:
+        return 7
 
-    await once.enqueue()
+    first = await once.enqueue()
     twin = await once.enqueue()
-    assert not twin.created
-    with pytest.raises(ResultGone, match="never stored"):
-        await twin.result(1)
+    assert (twin.created, twin.id) == (False, first.id)
+    async with app.worker(**FAST):
+        assert await twin.result(PATIENCE) == 7
 
 
 async def test_synchronous_code_waits_too(app: App, look: Look) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.sentinels import is_replicating
 from tests.support.servers import PRODUCTS, RealServer, free_port
 from tests.support.waiting import until, until_sync
-from veredus import App, ConfigError, NotConfirmed, NotReady
+from veredus import App, ConfigError, NotConfirmed, NotReady, TaskIdConflict
 from veredus.model.options import Options
 from veredus.wire import keys
 
@@ -102,6 +102,8 @@ async def test_what_replicas_do_not_confirm_is_told_with_its_handle(new_server: 
             await task.using(task_id="mine").enqueue(1)
         assert [handle.id for handle in caught.value.handles] == ["mine"]
         assert master.client().exists(keys.task("default", "mine"))
+        with pytest.raises(TaskIdConflict):
+            await task.using(task_id="mine").enqueue(1)
         with pytest.raises(NotConfirmed, match=r"^2 of 3 tasks are stored on") as caught:
             await app.enqueue_many([task.call(2), task.using(unique_for=60).call(0), task.using(delay=9).call(3)])
         assert [handle.created for handle in caught.value.handles] == [True, False, True]

@@ -17,7 +17,8 @@ from veredus.errors import ConnectionLost, NotConfirmed, NotReady, TaskIdConflic
 from veredus.model.build import build, due_text, expires_text, new_id
 from veredus.model.lifecycle import State
 from veredus.store.batching import MAX_BYTES, MAX_ITEMS
-from veredus.store.intake import CREATED, ID_EXISTS, Code, Entry, Intake
+from veredus.store.intake import CREATED, ID_EXISTS, Code, Entry, Held, Intake
+from veredus.store.results import GONE
 from veredus.store.store import Store
 from veredus.wire import keys
 from veredus.wire.messages import Mold, encode_task
@@ -258,4 +259,6 @@ class _Batches:
 
 def _handle(call: Call[Any], entry: Entry, code: Code, desk: Desk | None) -> Handle[Any]:
     created = code == CREATED or isinstance(code, NotConfirmed)
+    if isinstance(code, Held):
+        return Handle(code.task_id, call.options.queue, call.type, code.state or GONE, False, desk)
     return Handle(entry.task_id, call.options.queue, call.type, str(entry.state), created, desk)

@@ -22,8 +22,6 @@ SILENCE = 5.0
 """Seconds after which a server that says nothing is given up, besides those for which it may wait."""
 STORED = 1
 """The code of an insert for a task that it has stored."""
-THERE = 0
-"""The same for one whose id is there, perhaps by an earlier try of the same call."""
 _LOOK = 5.0
 """Seconds after which the sentinels are asked again which replicas there are."""
 
@@ -170,4 +168,4 @@ class DurableTasks(Durable):
         try:
             return await super().run(script, keys, args)
         except NotConfirmed as exc:
-            return [exc if code in (STORED, THERE) else code for code in exc.reply]
+            return [exc if code == STORED else code for code in exc.reply]

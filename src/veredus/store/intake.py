@@ -9,7 +9,7 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from veredus import forks
 from veredus.errors import ConnectionLost, NotConfirmed, NotReady, QueueClosed, StoreError
@@ -54,6 +54,11 @@ REPLACE = load(
     keys="archived completed sent {key of the insert}*",
     args="task_prefix task_id unique_key number count {argument of the insert}* [now_ms]",
 )
+HOLDERS = load(
+    "task/holders",
+    keys="{key of the insert}*",
+    args="task_prefix count {unique_key}* size {argument of the insert}* [now_ms]",
+)
 
 CREATED, ID_EXISTS, LOCKED, CLOSED, ANOTHER_CALL = 1, 0, -1, -4, -5
 Code = int | NotConfirmed
@@ -63,6 +68,20 @@ REGISTER_AGAIN = 60.0
 RECORD_MARGIN = 30.0
 """A producer's record of a call lives twice its `patience` and this many seconds more: 40 seconds by default. A call is
 sent again for as long as `patience` lasts, so the rest is for requests that are held up on their way."""
+
+
+class Held(int):
+    """LOCKED, with the task that has the lock."""
+
+    task_id: str
+    state: str
+    """Empty if that task is gone."""
+
+    @classmethod
+    def by(cls, task_id: bytes, state: bytes) -> Held:
+        held = cls(LOCKED)
+        held.task_id, held.state = task_id.decode(errors="replace"), state.decode(errors="replace")
+        return held
 
 
 class Record(NamedTuple):
@@ -112,6 +131,24 @@ def no_record(queue: str) -> Record:
     return Record(keys.absent(keys.pending(queue)), "", 0)
 
 
+def _telling_holders(call: Call, queue: str, entries: Sequence[Entry]) -> Call:
+    """The same call, if none of the tasks is unique; else one that tells who has their locks."""
+    for entry in entries:
+        if entry.unique_key:
+            break
+    else:
+        return call
+    locks = [entry.unique_key for entry in entries]
+    args = [keys.task_prefix(queue), len(locks), *locks, len(call.args), *call.args]
+    return Call(with_insert(HOLDERS, call.script), call.keys, args)
+
+
+def _read(reply: list[Any], count: int) -> list[Code]:
+    for place, task_id, state in reply[count:]:
+        reply[place - 1] = Held.by(task_id, state)
+    return reply[:count]
+
+
 def entry_size(entry: Entry) -> int:
     return len(entry.message)
 
@@ -158,7 +195,9 @@ class Intake:
                     codes[position] = (await self._write(queue, [entry], give_up, replace=True))[0]
         return codes
 
-    async def _write(self, queue: str, entries: Sequence[Entry], give_up: float, *, replace: bool = False) -> list[Code]:
+    async def _write(
+        self, queue: str, entries: Sequence[Entry], give_up: float, *, replace: bool = False
+    ) -> list[Code]:
         """One script call, sent again until it is answered."""
         self._number += 1
         number, producer, slot = f"{self._number:012}", self._producer, self._take_slot(queue)
@@ -174,7 +213,8 @@ class Intake:
                         if replace
                         else self.insertion(queue, entries, record)
                     )
-                    codes: list[Code] = await self._redis.run(call.script, call.keys, call.args)
+                    call = _telling_holders(call, queue, entries)
+                    codes: list[Code] = _read(await self._redis.run(call.script, call.keys, call.args), len(entries))
                 except (ConnectionLost, NotReady) as exc:
                     if not await self._may_try_again(pause, give_up, slot):
                         raise
