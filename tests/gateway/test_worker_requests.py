@@ -124,7 +124,7 @@ async def test_failures_become_error_responses_that_say_no_more_than_they_should
 
     sid = await _session(gw_store)
     for rid, action in enumerate(("refuses", "breaks", "takes", "answers_nonsense"), 1):
-        await _request(app, gw_store, sid, rid, action, {"order": "seven"} if action == "takes" else None)
+        await _request(app, gw_store, sid, rid, action, b'{"order":"seven"}' if action == "takes" else None)
     async with app.worker("r"):
         for rid in (1, 2, 3, 4):
             log = await _until(gw_store, sid, rid)

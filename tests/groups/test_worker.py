@@ -184,7 +184,7 @@ async def test_typed_members_and_those_that_do_not_fit(app: App, look: Look) -> 
 
     grouped = line.using(group="g")
     await grouped.enqueue(1, "one")
-    bad = await app.enqueue("line", {"user": "x"}, group="g", unique_for=60)
+    bad = await app.enqueue("line", b'{"user":"x"}', group="g", unique_for=60)
     await grouped.enqueue(2, text="two")
     junk = await app.enqueue("line", b"not json", group="g")
     async with app.worker():
