@@ -11,7 +11,7 @@ from veredus import App
 from veredus.client.calls import DEFAULT_MAX_PAYLOAD
 from veredus.model import archive, grouping, names, nesting, options
 from veredus.scheduler import catchup
-from veredus.store import batching, durable, lanes, leases
+from veredus.store import batching, durable, intake, lanes, leases
 from veredus.worker.config import WorkerConfig
 from veredus.worker.roles import recoverer
 
@@ -35,6 +35,7 @@ def _seconds(value: float) -> str:
 
 BOUNDS = {
     "producers try again while Redis is away": _seconds(_default("patience")),
+    "a call that is sent again is recognised for": _seconds(2 * _default("patience") + intake.RECORD_MARGIN),
     "an answer of Redis is waited for": _seconds(_default("timeout")),
     "a confirmation by replicas is waited for": f"`patience`, at least {_seconds(durable.WAIT_MS['replica'] / 1000)}",
     "a confirmation by the disk is waited for": f"`patience`, at least {_seconds(durable.WAIT_MS['fsync'] / 1000)}",
@@ -43,6 +44,9 @@ BOUNDS = {
     "expired leases are looked for every": _seconds(WORKER.sweep),
     "a recoverer has a task it found for": _seconds(recoverer.CLAIM_MS / 1000),
     "a lease that Go wrote is recovered after it ended by": _seconds(leases.FOREIGN_SLACK_MS / 1000),
+    "a jump of the server's clock, or a standstill, after which nobody is judged for one lease": _seconds(
+        recoverer.STANDSTILL
+    ),
     "crashes after which a task is archived": str(WORKER.max_crashes),
     "a handler may end after its deadline by": _seconds(WORKER.deadline_grace),
     "running handlers may go on after a stop for": _seconds(WORKER.shutdown_timeout),
