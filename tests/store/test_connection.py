@@ -127,7 +127,7 @@ async def test_a_slow_call_between_quick_ones_is_still_found(url: str, opened: A
     for _ in range(3):
         await redis.command("PING", key="")
         await pause(0.35, proves="a quick call leaves nothing behind that hides the slow one")
-    with pytest.raises(ConnectionLost, match="did not answer in time|does not answer on this connection"):
+    with pytest.raises(ConnectionLost, match=r"did not answer in time|does not answer on this connection"):
         await redis.command("BLPOP", "never", 30, key="never")
 
 
