@@ -79,7 +79,7 @@ def test_enqueue_later_grouped_and_plain(veredus: Command) -> None:
         ("--timeout 0", "timeout"),
         ("--in nan", "--in"),
         ("--in -5s", "at least 0"),
-        ("--in 1e300", "less than 3,000,000,000"),
+        ("--in 1e300", "at most 3,000,000,000 seconds"),
         ("--in 5 --at 2040-01-01T00:00:00Z", "not both"),
         ("--at 2040-01-01T00:00:00", "no time zone"),
         ("--at tomorrow", "no instant such as"),

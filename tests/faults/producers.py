@@ -111,7 +111,7 @@ PRODUCERS: list[Scenario] = [
         between=(Scene(places={"a": PENDING, "b": PENDING}), Scene(places={"c": PENDING})),
     ),
     *_both("delayed", ("task-schedule",), _using(delay=0.05), _ran("a")),
-    *_both("unique", ("task-enqueue",), _using(unique_for=60), _ran("a")),
+    *_both("unique", ("task-holders+task-enqueue",), _using(unique_for=60), _ran("a")),
     *_both("ordered", ("order-enqueue",), _using(order_key="k"), _ran("a")),
     *_both("with-id", ("task-enqueue",), _using(task_id="fixed"), _ran("a")),
     *_both(

@@ -20,7 +20,7 @@ import veredus.store
 from tests.support.proxy import Proxy
 from tests.support.resp import Frames, words
 from veredus.store.groups import AGGREGATE
-from veredus.store.intake import ADD, ENQUEUE, ENQUEUE_BOUND, REPLACE, SCHEDULE
+from veredus.store.intake import ADD, ENQUEUE, ENQUEUE_BOUND, HOLDERS, REPLACE, SCHEDULE
 from veredus.store.schedules import TICK
 from veredus.store.scripts import Script, with_insert
 
@@ -241,7 +241,7 @@ def _scripts() -> dict[bytes, Script]:
         values = vars(importlib.import_module(module.name)).values()
         found += [value for value in values if isinstance(value, Script)]
     inserts = (ENQUEUE, SCHEDULE, ADD, ENQUEUE_BOUND)
-    found += [with_insert(outer, insert) for outer in (REPLACE, TICK) for insert in inserts]
+    found += [with_insert(outer, insert) for outer in (REPLACE, TICK, HOLDERS) for insert in inserts]
     return {script.sha.encode(): script for script in found}
 
 

@@ -20,6 +20,8 @@ _SAMPLES = {
     "name": "<group>",
     "set_id": "<set>",
     "worker_id": "<worker>",
+    "producer": "<producer>",
+    "slot": 0,
     "order_key": "<key>",
     "scope": "<scope>",
     "entry_id": "<entry>",
