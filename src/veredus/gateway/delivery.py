@@ -328,7 +328,8 @@ class Delivery:
                     pass
                 else:
                     self._recovered()
-                self._reads -= 1
+                finally:
+                    self._reads -= 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, 2.0)
 
