@@ -87,7 +87,7 @@ GATEWAY: dict[str, tuple[str, Callable[[], str]]] = {
 CHANNELS = {"CANCEL_CHANNEL", "delay_wakeup", "ends", "hints", "sharded_hints"}
 """Anybody can publish anything there."""
 NO_KEYS = {
-    *("PREFIX", "checked_prefix", "queue_prefix", "task_prefix", "group_prefix", "absent"),
+    *("PREFIX", "checked_prefix", "queue_prefix", "task_prefix", "group_prefix", "absent", "split"),
     *("PARTITIONS", "ROOT", "TAGS", "tag", "user_tag", "new_sid", "sid_tag", "is_sid", "prefix", "check_name"),
 }
 

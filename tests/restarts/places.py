@@ -28,6 +28,7 @@ PLACES = {
     ("signals.py", "done_unless"): SHORT,
     ("store/batching.py", "_landed"): SHORT,
     ("store/redis.py", "_connect"): SHORT,
+    ("store/redis.py", "_silent"): SHORT,
     ("store/sentinel.py", "listen"): KEPT,
     ("store/slots.py", "_learn"): SHORT,
     ("worker/canceller.py", "told"): SHORT,

@@ -148,7 +148,7 @@ class Worker:
 
     async def _begin(self) -> None:
         """From here on others can see it."""
-        await self._when_ready(lambda: self._store.register(list(self.queues)))
+        await self._when_ready(self._register)
         await self._when_ready(self._limiter.declare)
         self._heartbeater.start()
         if self.config.burst:
@@ -159,6 +159,15 @@ class Worker:
         self._watcher = asyncio.create_task(self._restarts.keep("watcher", self._watch, is_over=self._is_stopping))
         for companion in self.config.companions:
             await self._companions.enter_async_context(companion(self))
+
+    async def _register(self) -> None:
+        """A list of queues that is no set holds up no worker; the recoverer registers them once that is mended."""
+        try:
+            await self._store.register(list(self.queues))
+        except CommandRefused as exc:
+            if "WRONGTYPE" not in str(exc):
+                raise
+            logger.error("the queues of this worker cannot be registered: %s", exc)
 
     def _compose(self) -> None:
         config, store, largest = self.config, self._store, self._largest_value
