@@ -14,6 +14,9 @@ from tests.support.servers import PRODUCTS, RealServer, free_port
 from tests.support.waiting import until, until_sync
 from veredus import App, ConfigError, NotConfirmed, NotReady, TaskIdConflict
 from veredus.model.options import Options
+from veredus.store.checkups import ASIDE
+from veredus.store.durable import Durable
+from veredus.store.store import connect
 from veredus.wire import keys
 
 New = Callable[..., RealServer]
@@ -132,6 +135,24 @@ async def test_a_repeated_call_is_confirmed_anew(new_server: New, product: str) 
         replica.thaw()
     assert raw_length(master) == 2
     await app.close()
+
+
+async def test_a_call_that_writes_nothing_is_confirmed_for_what_was_written_before(new_server: New) -> None:
+    """Such as a repeated one: to a connection that has written nothing the server confirms anything."""
+    master, replica = pair(new_server)
+    redis = connect(master.url)
+    durable = Durable(redis, "replica")
+    look = ([keys.archived("q"), f"{keys.queue_prefix('q')}damaged:archived"], ["zset"])
+    assert await durable.run(ASIDE, *look) == 0
+    replica.freeze()
+    try:
+        await redis.command("SET", "written", "by another connection", key="written")
+        with pytest.raises(NotConfirmed):
+            await durable.run(ASIDE, *look)
+    finally:
+        replica.thaw()
+    await durable.close()
+    await redis.close()
 
 
 async def test_without_a_replica_nothing_is_stored(server: RealServer) -> None:
