@@ -152,7 +152,7 @@ class Fleet:
         self.redis = server.client()
         self.processes: list[Process] = []
         self._app = App(server.url)
-        for name in ("shop.py", "runner.py", "producer.py"):
+        for name in ("shop.py", "runner.py", "sender.py"):
             shutil.copy(HERE / name, folder / name)
         (folder / "facts").touch()
 

@@ -72,7 +72,7 @@ def test_each_task_runs_exactly_once_while_connections_are_killed(fleet: Fleet) 
     with killing(fleet) as killer:
         producers = [
             subprocess.Popen(
-                [sys.executable, "producer.py", fleet.server.url, str(n), str(TASKS // PRODUCERS), f"sent.{n}"],
+                [sys.executable, "sender.py", fleet.server.url, str(n), str(TASKS // PRODUCERS), f"sent.{n}"],
                 cwd=fleet.folder,
             )
             for n in range(PRODUCERS)

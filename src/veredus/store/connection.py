@@ -57,6 +57,7 @@ class Connection(asyncio.Protocol):
         self.on_close: Callable[[], None] | None = None
         self.on_silence: Callable[[], None] | None = None
         self.heard_at = 0.0
+        """When bytes last came; at first, when it was connected."""
         self._timeout = timeout
         self._silence = min(SILENCE, timeout / 2)
         self._loop = asyncio.get_running_loop()
@@ -69,6 +70,8 @@ class Connection(asyncio.Protocol):
         self._unsent = 0
         self._sent = 0
         """Bytes that were still to be sent, and that had been sent, when the watchdog last looked."""
+        self._sent_at = 0.0
+        """When the watchdog last saw that some of it had been sent."""
         self._pid = os.getpid()
 
     @property
@@ -129,22 +132,20 @@ class Connection(asyncio.Protocol):
             return
         now = time.monotonic()
         left = max(self._waiting[0][1], self.heard_at + self._timeout) - now
-        is_sending = self._is_sending()
+        if self._is_sending():
+            self._sent_at = now
         if left > 0:
             self._watch_in(min(left, self._silence) + 0.01)
-            self._tell_silence(now - max(self.heard_at, now + left - self._timeout))
+            silence = now - max(self.heard_at, self._sent_at, self._waiting[0][1] - self._timeout)
+            if self.on_silence is not None and silence >= self._silence:
+                self.on_silence()
         elif now - self._watch_at > STANDSTILL:
             # It is this process that was late: the answer may have come long ago and only not been read.
             self._watch_in(max(self._timeout, SECOND_CHANCE))
-        elif is_sending:
-            self._watch_in(self._timeout)
+        elif now - self._sent_at < self._timeout:
+            self._watch_in(self._silence)
         else:
             self.close(faults.NoAnswer(f"{self.where} did not answer in time"))
-
-    def _tell_silence(self, seconds: float) -> None:
-        is_sent = self._transport is not None and not self._transport.get_write_buffer_size()
-        if self.on_silence is not None and seconds >= self._silence and is_sent:
-            self.on_silence()
 
     def forked(self) -> None:
         """In a fork: the socket is the parent's, and so are those who wait for replies."""
