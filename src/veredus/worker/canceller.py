@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from veredus.errors import ConnectionLost, NotReady, StoreError
+from veredus.errors import StoreError
 from veredus.store.cancels import Cancels
 from veredus.worker.hands import Attempt, Hands
 
 PAUSE = 0.1
 """Seconds between two tries to find out how a task shall end."""
-REFUSALS = 3
-"""A server that refuses to say it so often will not say it at all."""
+TRIES = 20
+"""After so many the handler is ended all the same."""
 
 
 class Canceller:
@@ -29,15 +29,11 @@ class Canceller:
                 task.add_done_callback(self._asking.discard)
 
     async def _cancel(self, attempt: Attempt) -> None:
-        """Not before it is known how: an attempt that was cancelled without a reason counts as failed."""
-        refusals = 0
-        while attempt.running:
+        """If possible not before it is known how: an attempt that is ended without that counts as failed."""
+        for _ in range(TRIES):
             try:
                 attempt.cancel(await self._cancels.asked(attempt.queue, attempt.task_id))
                 return
-            except StoreError as exc:
-                refusals += not isinstance(exc, ConnectionLost | NotReady)
-                if refusals == REFUSALS:
-                    attempt.cancel()  # a mark stays where it is: whoever takes the task next ends it as asked
-                    return
+            except StoreError:
                 await asyncio.sleep(PAUSE)
+        attempt.cancel()  # a mark stays where it is: whoever takes the task next ends it as asked
