@@ -22,6 +22,7 @@ from veredus.store.store import Store, connect
 from veredus.store.work import Work
 from veredus.wire import keys
 from veredus.worker.roles.heartbeater import Heartbeater
+from veredus.worker.roles.recoverer import Recoverer
 
 LEASE: float = FAST["lease"]
 
@@ -194,6 +195,16 @@ async def test_the_length_of_a_run_is_not_measured_by_a_clock_that_may_be_set(ap
         await quick.enqueue()
         await until(lambda: ended)
     assert 0 <= ended[0] < 60
+
+
+@VALKEY_ONLY
+async def test_a_worker_registers_its_queues_before_it_looks_for_anything(
+    app: App, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recoverer, which would register them as well, has not begun here."""
+    monkeypatch.setattr(Recoverer, "run", lambda self: self.stopping.wait())
+    async with app.worker(**FAST, queues={"default": 2, "low": 1}):
+        assert await look.client.smembers(keys.QUEUES) == {b"default", b"low"}
 
 
 @VALKEY_ONLY
