@@ -33,7 +33,8 @@ class Proxy:
         self.instead: dict[bytes, bytes] = {}
         """What stands in replies, and what to say instead; as long as that."""
         self._doomed: set[asyncio.StreamWriter] = set()
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: dict[asyncio.StreamWriter, asyncio.StreamWriter] = {}
+        """Every connection that was made, and the one to the server behind it."""
         self._forgotten: set[asyncio.StreamWriter] = set()
         self._forgets_requests = True
         self._tasks: set[asyncio.Task[None]] = set()
@@ -48,18 +49,21 @@ class Proxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for ends in self._open.items():
+            for writer in ends:
+                writer.transport.abort()
         shutil.rmtree(self._folder)  # from Python 3.13 on, the server has removed its socket itself
 
     def forget(self, *, replies_only: bool = False) -> None:
         """What is sent on the present connections vanishes from now on, without an error, as behind a NAT that has
         forgotten them; with `replies_only` what the server sends."""
-        self._forgotten |= self._open
+        self._forgotten |= self._open.keys()
         self._forgets_requests = not replies_only
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         server_reader, server_writer = await asyncio.open_unix_connection(self._target)
-        self._open.add(writer)
+        self._open[writer] = server_writer
         for task in (
             asyncio.create_task(self._requests(reader, writer, server_writer)),
             asyncio.create_task(self._replies(server_reader, writer)),
