@@ -20,7 +20,7 @@ from veredus.model.info import SECOND, TaskInfo
 from veredus.model.limits import Limit
 from veredus.store.store import Store, connect
 
-SCRIPT = '<script>alert("x")</script><img src=x onerror=alert(1)>'
+SCRIPT = '<script>alert("x")</script><img src onerror><b>'
 
 
 async def rows_of(api: Api, name: str, **query: Any) -> Any:

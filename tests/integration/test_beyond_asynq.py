@@ -139,6 +139,11 @@ async def test_a_task_whose_deferrals_cannot_be_read_is_put_off_once_more(app: A
 # Closed queues.
 
 
+async def _without_calls(look: Look) -> dict[str, Any]:
+    """All keys but the records of producers' calls, which are kept for a while also of those that were refused."""
+    return {name: key for name, key in (await snapshot(look.client)).items() if ":sent:" not in name}
+
+
 async def test_a_closed_queue_takes_nothing_in_and_goes_on_with_what_it_has(app: App, look: Look) -> None:
     ran: list[int] = []
 
@@ -151,13 +156,13 @@ async def test_a_closed_queue_takes_nothing_in_and_goes_on_with_what_it_has(app:
     await step.using(delay=0.5).enqueue(2)
     assert await inspector.close_queue("default")
     assert not await inspector.close_queue("default")
-    before = await snapshot(look.client)
+    before = await _without_calls(look)
     for option in ({}, {"delay": 1}, {"group": "g"}, {"unique_for": 60}, {"task_id": "x", "replace": True}):
         with pytest.raises(QueueClosed, match="default"):
             await step.using(**option).enqueue(3)
     with pytest.raises(QueueClosed):
         await app.enqueue_many([step.call(3), step.call(4)])
-    assert await snapshot(look.client) == before
+    assert await _without_calls(look) == before
     async with app.worker(**FAST):
         await until(lambda: sorted(ran) == [1, 2])
         assert await inspector.is_closed("default")

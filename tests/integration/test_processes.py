@@ -90,7 +90,7 @@ async def test_an_error_in_a_process_steers_as_anywhere_else(
 
 async def test_a_payload_that_does_not_fit_is_archived(app: App, look: Look) -> None:
     async with app.worker(**FAST, process_pool=1):
-        handle = await app.enqueue(process_tasks.compute.name, {"n": "seven"})
+        handle = await app.enqueue(process_tasks.compute.name, b'{"n":"seven"}')
         message = await look.ends(handle.id, "archived")
     assert message is not None
     assert "n" in message.error_msg

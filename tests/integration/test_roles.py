@@ -146,7 +146,7 @@ async def test_a_sweep_without_an_answer_is_soon_repeated(server: RealServer, st
         await recoverer.step()
         assert recoverer._next_expiry == 25.0
         recoverer._queues_read_at = -math.inf
-        proxy.marker, proxy.lose_request = b"SMEMBERS", 1
+        proxy.marker, proxy.lose_request = b"SMEMBERS", 2  # it is asked for once more on a fresh connection
         with pytest.raises(ConnectionLost):
             await recoverer.step()
         assert recoverer._next_expiry == 25.0

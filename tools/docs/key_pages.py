@@ -37,7 +37,9 @@ _SAMPLES = {
     "rid": 7,
     "key": "<dedupe key>",
 }
-_NO_KEYS = {"checked_prefix", "absent", "tag", "user_tag", "new_sid", "sid_tag", "check_name", "sharded_hints"}
+_NO_KEYS = {
+    "checked_prefix", "absent", "tag", "user_tag", "new_sid", "sid_tag", "is_sid", "check_name", "sharded_hints", "split",
+}  # fmt: skip
 
 
 class Key(NamedTuple):

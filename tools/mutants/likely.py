@@ -49,6 +49,7 @@ LIKELY: dict[str, tuple[str, ...]] = {
     "src/veredus/model/request.py": ("tests/gateway",),
     "src/veredus/peer": ("tests/peer",),
     "src/veredus/scheduler": ("tests/scheduler",),
+    "src/veredus/restarts.py": ("tests/restarts",),
     "src/veredus/signals.py": ("tests/cli/test_start_signals.py", "tests/cli/test_worker_signals.py"),
     "src/veredus/forks.py": ("tests/integration/test_forks.py", "tests/peer/test_forks.py"),
     "src/veredus/store": ("tests/store", "tests/lua"),
