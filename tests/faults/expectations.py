@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from tests.faults.scenario import Answer, Expect, Site
-from tests.support.faults import MAX_CLIENTS, NOSCRIPT, OOM, Fault
+from tests.support.faults import (
+    MAX_CLIENTS,
+    NOSCRIPT,
+    OOM,
+    REPLY_CUT,
+    REPLY_LATE,
+    REPLY_LOST,
+    REQUEST_LOST,
+    SILENT,
+    Fault,
+)
+from veredus.store import repeats
 
 INTRODUCTION = "setname"
 """The first call on every connection. A server that refuses it is used all the same: not everybody may name himself."""
@@ -30,9 +41,21 @@ def producer_of_many(site: Site, fault: Fault) -> Expect:
 def asked_once(site: Site, fault: Fault) -> Expect:
     """Of tools: what a person asks for is asked of the server once, and the person is told. promises.md: "cancel
     stays" from when "cancel has answered": without an answer it may or may not have happened."""
-    if fault is NOSCRIPT or (fault.is_error and site.label == INTRODUCTION):
+    if site.label == INTRODUCTION and fault.is_error:
+        return Expect.DONE if fault in (OOM, NOSCRIPT) else Expect.TOLD  # the others say that the server is not ready
+    if fault is NOSCRIPT or (fault in BREAKS and _only_reads(site.label)):
         return Expect.DONE
+    if fault in (SILENT, REPLY_LATE) and _only_reads(site.label):
+        return Expect.EITHER  # as the fresh connection answers before or after the timeout
     return Expect.UNKNOWN if fault.executed else Expect.TOLD
+
+
+BREAKS = (REQUEST_LOST, REPLY_LOST, REPLY_CUT)
+"""After these, what only reads is sent once more on a fresh connection."""
+
+
+def _only_reads(label: str) -> bool:
+    return label.upper() in repeats.COMMANDS or label in {name.replace("/", "-") for name in repeats.SCRIPTS}
 
 
 def starting(*labels: str) -> Answer:
@@ -61,4 +84,5 @@ def waiting(site: Site, fault: Fault) -> Expect:
 def in_steps(site: Site, fault: Fault) -> Expect:
     """Of tools that work in portions, as their docs say: what an error interrupts may be half done. Asked for again, it
     goes on."""
-    return Expect.DONE if asked_once(site, fault) is Expect.DONE else Expect.PARTLY
+    expected = asked_once(site, fault)
+    return expected if expected in (Expect.DONE, Expect.EITHER) else Expect.PARTLY

@@ -22,6 +22,7 @@ class Expect(Enum):
     DONE = "done as if nothing had happened"
     TOLD = "the caller gets an error, and nothing has happened"
     UNKNOWN = "the caller gets an error, and it is done once or not at all"
+    EITHER = "done as if nothing had happened, or the caller gets an error and nothing has happened"
     PARTLY = "the caller gets an error, and a part of it is done; all of each part or nothing"
 
 

@@ -142,7 +142,7 @@ CHANGES: list[Scenario] = [
         "delete-queue",
         (
             *("sismember", "exists", "time", "setnx", "inspect-stats", "zcard", "llen", "inspect-delete_all"),
-            *("zcard", "zcard", "zcard", "sscan", "inspect-stats", "scan", "inspect-clear"),
+            *("zcard", "zcard", "zcard", "sscan", "inspect-stats", "smembers", "scan", "inspect-clear"),
         ),
         lambda i: i.delete_queue("q", force=True),
         _THREE_PENDING,

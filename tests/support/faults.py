@@ -227,9 +227,8 @@ class FaultProxy(Proxy):
                 await self._loader.script_load(script.source)
             return script.name.replace("/", "-")
         if command == "eval":
-            return next(one.name for one in _scripts().values() if one.source.encode() == arguments[1]).replace(
-                "/", "-"
-            )
+            names = [one.name for one in _scripts().values() if one.source.encode() == arguments[1]]
+            return names[0].replace("/", "-") if names else command  # else: whether a fresh connection answers
         return command
 
 

@@ -38,7 +38,8 @@ _SAMPLES = {
     "key": "<dedupe key>",
 }
 _NO_KEYS = {
-    "checked_prefix", "absent", "tag", "user_tag", "new_sid", "sid_tag", "is_sid", "check_name", "sharded_hints", "split",
+    "checked_prefix", "absent", "tag", "user_tag", "new_sid", "sid_tag", "is_sid", "check_name",
+    "sharded_hints", "split",
 }  # fmt: skip
 
 
