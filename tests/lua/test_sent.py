@@ -116,6 +116,7 @@ async def test_a_call_that_a_closed_queue_refused_is_stored_when_it_comes_again(
     assert await q.insert(way, "first", call=6) in ([1], [-5])
     await q.client.delete(q.key("closed"))
     assert await q.insert(way, "a", call=7) == [1]
+    assert q.task("a") in await q.everything()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -139,6 +140,7 @@ async def test_a_call_that_redis_refused_leaves_no_record(q: EveryWay, way: str,
     assert await q.everything() == before
     await q.client.delete(q.key(place))
     assert await q.insert(way, "a", call=7) == [1]
+    assert q.task("a") in await q.everything()
 
 
 @pytest.mark.parametrize("product", PRODUCTS)

@@ -21,7 +21,7 @@ from tests.support.waiting import PATIENCE, until
 from veredus import App, Job
 from veredus.errors import ConnectionLost
 from veredus.store import intake
-from veredus.store.intake import CREATED, ID_EXISTS, Entry
+from veredus.store.intake import ADD, CREATED, ENQUEUE, ENQUEUE_BOUND, ID_EXISTS, SCHEDULE, Entry
 from veredus.store.store import Store, connect
 from veredus.wire import keys
 
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.timeout(120)
 class Scene:
     """A producer behind a proxy that loses replies, and a worker beside it that runs and deletes what is stored."""
 
-    def __init__(self, app: App, proxy: Proxy) -> None:
-        self.app, self.proxy = app, proxy
+    def __init__(self, app: App, proxy: Proxy, client: Any) -> None:
+        self.app, self.proxy, self._client = app, proxy, client
         self.runs: Counter[int] = Counter()
 
     async def lose_reply(self, send: Callable[[], Any], tasks: int = 1) -> Any:
@@ -42,6 +42,7 @@ class Scene:
         self.proxy.lose_reply = 1
         sending = asyncio.ensure_future(send())
         await until(lambda: self.runs.total() == before + tasks, what="the runs")
+        await until(lambda: _is_empty(self._client), what="the end of the tasks")
         self.proxy.may_break.set()
         return await sending
 
@@ -50,7 +51,14 @@ class Scene:
 async def scene(server: RealServer, redis_client: Any) -> AsyncIterator[Scene]:
     async with proxy_before(server.socket) as proxy:
         app, beside = App(proxy.url, patience=PATIENCE), App(server.url)
-        at = Scene(app, proxy)
+        at = Scene(app, proxy, redis_client)
+        for script in (
+            ENQUEUE,
+            SCHEDULE,
+            ADD,
+            ENQUEUE_BOUND,
+        ):  # else the lost reply is the one that asks for the script
+            await redis_client.script_load(script.source)
 
         @beside.task(name="note")
         async def note(n: int) -> None:
