@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from tests.faults.scenario import Answer, Expect, Site
-from tests.support.faults import (
-    MAX_CLIENTS,
-    NOSCRIPT,
-    OOM,
-    REPLY_CUT,
-    REPLY_LATE,
-    REPLY_LOST,
-    REQUEST_LOST,
-    SILENT,
-    Fault,
-)
+from tests.support.faults import NOSCRIPT, OOM, REPLY_LATE, SILENT, Fault
 from veredus.store import repeats
 
 INTRODUCTION = "setname"
-"""The first call on every connection. A server that refuses it is used all the same: not everybody may name himself."""
+"""The first call on every connection. A server that is ready and refuses it is used all the same: not everybody may
+name himself."""
 
 
 def always_done(site: Site, fault: Fault) -> Expect:
@@ -39,19 +30,15 @@ def producer_of_many(site: Site, fault: Fault) -> Expect:
 
 
 def asked_once(site: Site, fault: Fault) -> Expect:
-    """Of tools: what a person asks for is asked of the server once, and the person is told. promises.md: "cancel
-    stays" from when "cancel has answered": without an answer it may or may not have happened."""
-    if site.label == INTRODUCTION and fault.is_error:
-        return Expect.DONE if fault in (OOM, NOSCRIPT) else Expect.TOLD  # the others say that the server is not ready
-    if fault is NOSCRIPT or (fault in BREAKS and _only_reads(site.label)):
+    """Of tools: a change that a person asks for is asked of the server once, and the person is told. promises.md:
+    "cancel stays" from when "cancel has answered": without an answer it may or may not have happened. What only reads
+    is asked again if its connection broke."""
+    if fault is NOSCRIPT or (fault is OOM and site.label == INTRODUCTION):
         return Expect.DONE
-    if fault in (SILENT, REPLY_LATE) and _only_reads(site.label):
-        return Expect.EITHER  # as the fresh connection answers before or after the timeout
-    return Expect.UNKNOWN if fault.executed else Expect.TOLD
-
-
-BREAKS = (REQUEST_LOST, REPLY_LOST, REPLY_CUT)
-"""After these, what only reads is sent once more on a fresh connection."""
+    if _only_reads(site.label) and fault.breaks:
+        # A fresh connection answers before or after the timeout of the silent one.
+        return Expect.EITHER if fault in (SILENT, REPLY_LATE) else Expect.DONE
+    return Expect.UNKNOWN if fault.executed and site.label != INTRODUCTION else Expect.TOLD
 
 
 def _only_reads(label: str) -> bool:
@@ -65,13 +52,15 @@ def starting(*labels: str) -> Answer:
 
 def _starting(labels: tuple[str, ...], site: Site, fault: Fault) -> Expect:
     """A worker or scheduler that cannot reach the server as it begins says so and ends, as its `start` documents: it
-    has taken nothing, and whoever started it starts it again. It waits for a server that is not ready yet. Once it has
-    begun, promises.md holds, and what a call meets is nobody's business but its own."""
-    begins = site.label in labels or site == Site("setname", 1, site.position)
-    if fault is MAX_CLIENTS and site.label == "config":
-        return Expect.TOLD  # the server's settings need not be read, but then it takes no connection any more
-    if not begins or (fault.is_error and (fault is not OOM or site.label == INTRODUCTION)):
+    has taken nothing, and whoever started it starts it again. It waits for a server that is not ready yet or takes no
+    more connections, and what only reads is asked again. Once it has begun, promises.md holds, and what a call meets is
+    nobody's business but its own."""
+    if site == Site(INTRODUCTION, 1, site.position):
+        return Expect.TOLD if fault.breaks else Expect.DONE
+    if site.label not in labels or (fault.is_error and fault is not OOM):
         return Expect.DONE
+    if _only_reads(site.label) and fault is not OOM:
+        return Expect.EITHER if fault in (SILENT, REPLY_LATE) else Expect.DONE
     return Expect.TOLD
 
 

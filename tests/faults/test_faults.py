@@ -30,6 +30,7 @@ NAMED = {
     "schedule-history/cron-record/request-lost",
     "schedule/11-cron-hide/request-lost",
     "worker/hgetall/LOADING",
+    "worker/setname/max-clients",
     "worker/info/LOADING",
 }
 """Each of these found a defect once."""

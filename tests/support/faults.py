@@ -43,6 +43,11 @@ class Fault:
         return self.name.startswith("reply-")
 
     @property
+    def breaks(self) -> bool:
+        """Whether a connection breaks, or is given up, and a new one can be made."""
+        return not self.error
+
+    @property
     def timeout(self) -> float:
         """That of the connections which shall meet it."""
         return SHORT_TIMEOUT if self.name in ("silent", "reply-late") else LONG_TIMEOUT

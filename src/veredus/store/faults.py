@@ -59,6 +59,8 @@ def from_reply(text: str) -> StoreError:
         return ServerFull(text)
     if code in _AUTH or "invalid password" in text or "without any password configured" in text:
         return AuthError(text)
+    if "max number of clients" in text:  # said instead of the reply to the first call, and the connection is closed
+        return NotReady(text)
     # Redis 6.2 wraps what a command inside a script said: "ERR Error running script ...: -READONLY ..."
     if code in _NOT_READY or _TOO_MANY in text or any(sign in text for sign in _IN_SCRIPTS):
         return NotReady(text)
