@@ -45,6 +45,10 @@ def _only_reads(label: str) -> bool:
     return label.upper() in repeats.COMMANDS or label in {name.replace("/", "-") for name in repeats.SCRIPTS}
 
 
+GROWS = ("sadd", "hgetall")
+"""Registering queues and reading limits: a worker begins on a full server, or nobody could drain it."""
+
+
 def starting(*labels: str) -> Answer:
     """What is expected of something that makes these calls before it begins."""
     return lambda site, fault: _starting(labels, site, fault)
@@ -57,7 +61,7 @@ def _starting(labels: tuple[str, ...], site: Site, fault: Fault) -> Expect:
     nobody's business but its own."""
     if site == Site(INTRODUCTION, 1, site.position):
         return Expect.TOLD if fault.breaks else Expect.DONE
-    if site.label not in labels or (fault.is_error and fault is not OOM):
+    if site.label not in labels or (fault.is_error and fault is not OOM) or (fault is OOM and site.label in GROWS):
         return Expect.DONE
     if _only_reads(site.label) and fault is not OOM:
         return Expect.EITHER if fault in (SILENT, REPLY_LATE) else Expect.DONE

@@ -33,7 +33,8 @@ class Side:
     # Producing.
 
     async def enqueue(self, type: str, payload: Any = None, **options: Any) -> dict[str, Any]:
-        handle = await app.enqueue(type, payload or {}, **options)
+        sent = payload.encode() if isinstance(payload, str) else payload or {}  # bytes are sent unchecked
+        handle = await app.enqueue(type, sent, **options)
         return {"id": handle.id, "state": str(handle.state), "created": handle.created}
 
     async def enqueue_many(self, type: str, payloads: list[Any], **options: Any) -> list[str]:

@@ -167,7 +167,7 @@ class Scheduler:
         if not self.leads:
             return
         self.leads = False
-        for _ in range(2):  # a connection that broke meanwhile is made again
+        for _ in range(3):  # a connection that broke meanwhile is made again
             try:
                 async with asyncio.timeout(1.0):
                     await self._schedules.hide(self.identity)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from veredus.clock import ServerClock
-from veredus.errors import AuthError, CommandRefused, ServerFull
+from veredus.errors import ServerFull, StoreError
 from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.store.address import Address, parse_url
 from veredus.store.cancels import Cancels
@@ -95,8 +95,8 @@ class Store:
         try:
             found = await self.redis.command("CONFIG", "GET", "proto-max-bulk-len", key="")
             return int(found[1]) if len(found) == 2 else LARGEST_VALUE
-        except (CommandRefused, AuthError):
-            return LARGEST_VALUE  # not everybody may read the configuration
+        except StoreError:
+            return LARGEST_VALUE  # not everybody may read the configuration, and nobody needs it to start
 
     async def ping(self) -> None:
         await self.redis.command("PING", key="")
