@@ -34,7 +34,7 @@ class Report:
         for row in self.rows:
             group = row["group"] if row["group"] != last else ""
             last = row["group"]
-            table.add_row(group, row["name"], _number(row["value"]), row["unit"], row["remark"], row["target"])
+            table.add_row(group, row["name"], shown(row["value"]), row["unit"], row["remark"], row["target"])
         console.print(table)
 
     def save(self, folder: Path, name: str) -> None:
@@ -42,7 +42,9 @@ class Report:
         (folder / f"{name}.json").write_text(json.dumps(self.rows, indent=1) + "\n")
 
 
-def _number(value: float) -> str:
+def shown(value: float | None) -> str:
+    if value is None:
+        return "none"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
 
 
@@ -64,7 +66,7 @@ def bar_chart(path: Path, title: str, bars: list[tuple[str, float]], unit: str) 
         lines.append(f'<text x="{left - 10}" y="{y + 17}" text-anchor="end" fill="#1f2937">{escape(name)}</text>')
         lines.append(f'<rect x="{left}" y="{y + 3}" width="{length:.0f}" height="20" rx="3" fill="{colour}"/>')
         lines.append(
-            f'<text x="{left + length + 8:.0f}" y="{y + 17}" fill="#1f2937">{_number(value)} {escape(unit)}</text>'
+            f'<text x="{left + length + 8:.0f}" y="{y + 17}" fill="#1f2937">{shown(value)} {escape(unit)}</text>'
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*lines, "</svg>"]) + "\n")

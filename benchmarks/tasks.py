@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 
-from veredus import App
+from veredus import App, current
 
 app = App()
 
@@ -15,9 +16,21 @@ async def noop(data: str) -> None:
     """Nothing: what is measured is everything around it."""
 
 
+def note(value: float) -> None:
+    """Append one line to the file in BENCH_STAMPS."""
+    with open(os.environ["BENCH_STAMPS"], "ab", buffering=0) as stamps:
+        stamps.write(f"{value:.6f}\n".encode())
+
+
 @app.task(name="stamp", queue="bench")
 async def stamp(due: float) -> None:
-    """Append how late it began to the file in BENCH_STAMPS."""
-    late = time.time() - due
-    with open(os.environ["BENCH_STAMPS"], "ab", buffering=0) as stamps:
-        stamps.write(f"{late}\n".encode())
+    """How late it began."""
+    note(time.time() - due)
+
+
+@app.task(name="hang", queue="bench")
+async def hang(due: float) -> None:
+    """When it began; the first attempt never ends."""
+    note(time.time())
+    if current().attempt == 1:
+        await asyncio.Event().wait()

@@ -1,142 +1,167 @@
-"""`make bench-peers`: the same no-op tasks through other queues and Veredus, one worker process each, in turns."""
+"""`make bench-peers`: the same no-op tasks through Veredus, Go Asynq and queues for Python, in turns on one server."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import signal
+import platform
 import socket
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from benchmarks.report import Report, bar_chart
-from benchmarks.server import BenchServer, bench_server
+from benchmarks.peers import others
+from benchmarks.peers.comparison import Comparison
+from benchmarks.peers.others import PEERS, Peer
+from benchmarks.peers.sides import OURS, Measuring, Side, asynq_release, go_side
+from benchmarks.report import bar_chart
+from benchmarks.server import bench_server
 
-HERE = Path(__file__).parent
 ARTIFACTS = Path("artifacts")
+FOLDER = Path(".bench")
+NO_GO = "GO ASYNQ IS NOT MEASURED: no Go toolchain is installed here. The rest is."
+FEWEST = 2_000
+BESIDE_GO = ("enqueue", "pick-up", "lateness", "recovery")
+NAMES = ("go", *(peer.name for peer in PEERS))
 
 
-@dataclass(frozen=True)
-class Peer:
-    """`count` is small for slow ones: a rate needs a second or two, not a fixed number."""
+class Run:
+    def __init__(self, measuring: Measuring, go: Side | None, chosen: argparse.Namespace, console: Console) -> None:
+        self.measuring, self.console = measuring, console
+        self.count, self.rounds, self.measures = chosen.count, chosen.rounds, chosen.measure
+        self.sides = [OURS] if go is None else [OURS, go]
+        self.comparison = Comparison()
+        self.rates: dict[str, list[float]] = {}
 
-    name: str
-    packages: tuple[str, ...]
-    count: int
-    at_least_once: str
+    def in_turns(self, number: int) -> list[Side]:
+        """The other one first in every second round."""
+        return self.sides[::-1] if number % 2 else self.sides
 
+    def add(self, side: Side, group: str, name: str, unit: str, value: float, *, more: bool = False) -> None:
+        self.comparison.add(group, name, unit, value, ours=side is OURS, more=more)
 
-PEERS = (
-    Peer("rq", ("rq",), 1_000, "no: a killed worker's job fails"),
-    Peer("celery", ("celery[redis]",), 4_000, "yes, after the visibility timeout (1 h)"),
-    Peer("streaq", ("streaq",), 4_000, "yes"),
-    Peer("arq", ("arq",), 6_000, "yes"),
-    Peer("saq", ("saq[redis]", "typing_extensions"), 6_000, "with retries set"),
-    Peer("bullmq", ("bullmq",), 6_000, "yes"),
-    Peer("taskiq", ("taskiq", "taskiq-redis"), 8_000, "yes (stream)"),
-    Peer("dramatiq", ("dramatiq[redis]",), 8_000, "yes"),
-)
-VEREDUS = Peer("veredus", (), 100_000, "yes")
+    def drain(self, number: int) -> None:
+        for side in self.in_turns(number):
+            with self.console.status(f"round {number + 1}: drain, {side.name}"):
+                found = self.measuring.drain(side, self.count)
+            self.rates.setdefault(side.name, []).append(found.rate)
+            self.add(side, "drain", "rate", "tasks/s", found.rate, more=True)
+            self.add(side, "drain", "worker CPU per task", "us", found.worker_us)
+            self.add(side, "drain", "Redis CPU per task", "us", found.redis_us)
 
+    def enqueue(self, number: int) -> None:
+        for how, name in (("one", "one at a time"), ("concurrent", "50 concurrent"), ("batch", "in one call")):
+            for side in self.in_turns(number):
+                if how == "batch" and not side.batches:
+                    continue
+                with self.console.status(f"round {number + 1}: enqueue {name}, {side.name}"):
+                    rate, cpu = self.measuring.enqueue(side, how, self.count // (5 if how == "one" else 1))
+                self.add(side, "enqueue", name, "tasks/s", rate, more=True)
+                self.add(side, "enqueue", f"{name}: client CPU per task", "us", cpu)
 
-def install(peer: Peer, folder: Path, console: Console) -> Path:
-    """The peer's newest release in an environment of its own, kept for the next time."""
-    if not peer.packages:
-        return Path(sys.executable)
-    python = folder / peer.name / "bin" / "python"
-    if not (folder / peer.name / ".installed").exists():
-        with console.status(f"installing {peer.name}"):
-            subprocess.run([sys.executable, "-m", "venv", str(folder / peer.name)], check=True)
-            pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            subprocess.run([*pip, *peer.packages], check=True)
-            (folder / peer.name / ".installed").touch()
-    return python
+    def latency(self, how: str, name: str) -> None:
+        for side in self.sides:
+            with self.console.status(f"{name}, {side.name}"):
+                found = self.measuring.late(side, how, max(10, self.count // 250))
+            self.add(side, "latency", f"{name}, p50", "ms", found[len(found) // 2])
+            self.add(side, "latency", f"{name}, p99", "ms", found[int(len(found) * 0.99)])
+            if how == "later":
+                self.add(side, "latency", f"{name}, earliest", "ms", found[0])
 
+    def recover(self) -> None:
+        with self.console.status("recovery after kill -9 (some minutes: Go waits for its lease, its slack, its round)"):
+            found = self.measuring.recover(self.sides)
+        for side, seconds in zip(self.sides, found, strict=True):
+            self.add(side, "recovery", "after kill -9, first task", "s", seconds[0])
+            self.add(side, "recovery", "after kill -9, last task", "s", seconds[-1])
 
-def run(peer: Peer, python: Path, server: BenchServer, url: str, patience: float = 120.0) -> float:
-    """Tasks per second between 10 % and 90 % of one run."""
-    server.flush()
-    with tempfile.NamedTemporaryFile() as stamps:
-        environment = {
-            **os.environ,
-            "PEER_URL": url,
-            "PEER_COUNT": str(peer.count),
-            "PEER_STAMPS": stamps.name,
-        }
-        command = [str(python), f"{peer.name}_bench.py"]
-        subprocess.run(
-            [*command, "fill"], cwd=HERE, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=patience
-        )
-        worker = subprocess.Popen(
-            [*command, "work"],
-            cwd=HERE,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            began, ended = _stamped(Path(stamps.name), patience)
-        finally:
-            os.killpg(worker.pid, signal.SIGKILL)
-            worker.wait()
-    return peer.count * 0.8 / (ended - began)
-
-
-def _stamped(path: Path, patience: float) -> tuple[float, float]:
-    give_up = time.monotonic() + patience
-    while time.monotonic() < give_up:
-        lines = path.read_text().splitlines()
-        if len(lines) >= 2:
-            return float(lines[0].split()[0]), float(lines[1].split()[0])
-        time.sleep(0.05)
-    raise TimeoutError("the worker did not get through its tasks in time")
+    def all(self, peers: list[Peer]) -> None:
+        pythons = {peer.name: others.install(peer, FOLDER.resolve(), self.console) for peer in peers}
+        for number in range(self.rounds):
+            self.drain(number)
+            for peer in peers:
+                with self.console.status(f"round {number + 1}: drain, {peer.name}"):
+                    url = self.measuring.url(OURS)
+                    rate = others.rate(peer, pythons[peer.name], self.measuring.server, url)
+                self.rates.setdefault(peer.name, []).append(rate)
+            if "enqueue" in self.measures:
+                self.enqueue(number)
+        if "pick-up" in self.measures:
+            self.latency("now", "pick-up")
+        if "lateness" in self.measures:
+            self.latency("later", "lateness of delayed tasks")
+        if "recovery" in self.measures:
+            self.recover()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often each is run, in turns (default 3)")
-    parser.add_argument("--only", help="comma-separated names of peers")
-    arguments = parser.parse_args()
-    console = Console()
-    chosen = [peer for peer in PEERS if not arguments.only or peer.name in arguments.only.split(",")] + [VEREDUS]
-    pythons = {peer.name: install(peer, Path(".bench").resolve(), console) for peer in chosen}
-    rates: dict[str, list[float]] = {peer.name: [] for peer in chosen}
+    parser.add_argument("--only", default=",".join(NAMES), help=f"comma-separated, some of {', '.join(NAMES)}")
+    parser.add_argument("--count", type=int, default=50_000, help="tasks in a queue that is drained (default 50,000)")
+    parser.add_argument("--transport", choices=("tcp", "unix"), default="tcp", help="how all of them reach the server")
+    parser.add_argument(
+        "--measure", default=",".join(BESIDE_GO), help=f"beside the drain, some of {', '.join(BESIDE_GO)}"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON instead of tables")
+    chosen = parser.parse_args()
+    if chosen.count < FEWEST:
+        parser.error(f"--count {chosen.count}: expected at least {FEWEST:,}, for a rate")
+    for option, known in (("only", NAMES), ("measure", BESIDE_GO)):
+        given = [name for name in getattr(chosen, option).split(",") if name]
+        if unknown := [name for name in given if name not in known]:
+            parser.error(f"--{option} {','.join(unknown)}: expected some of {', '.join(known)}")
+        setattr(chosen, option, given)
+    names = chosen.only
+    peers = [peer for peer in PEERS if peer.name in names]
+    if chosen.transport == "unix" and peers:
+        parser.error("--transport unix: only with --only go")
+    console = Console(stderr=chosen.json)
+    go = go_side(FOLDER.resolve()) if "go" in names else None
+    if "go" in names and go is None:
+        console.print(f"\n{NO_GO}\n", style="bold red")
+    if go is None:
+        chosen.measure = []
     port = _free_port()
-    columns = (TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn())
-    with bench_server(tcp_port=port) as server, Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=arguments.rounds * len(chosen))
-        for _ in range(arguments.rounds):
-            for peer in chosen:
-                progress.update(bar, description=peer.name)
-                rates[peer.name].append(run(peer, pythons[peer.name], server, f"redis://127.0.0.1:{port}/0"))
-                progress.advance(bar)
-    _report(console, chosen, {name: statistics.median(found) for name, found in rates.items()})
+    with bench_server(tcp_port=port) as server:
+        run = Run(Measuring(server, port, chosen.transport), go, chosen, console)
+        run.all(peers)
+        version = server.client.info("server").get("valkey_version", "")
+    figures = {
+        "transport": chosen.transport, "server": f"Valkey {version}", "cores": os.cpu_count(), "rounds": chosen.rounds,
+        "count": chosen.count, "python": platform.python_version(), "asynq": asynq_release() if go else None,
+        "drain": {name: statistics.median(found) for name, found in run.rates.items()},
+        "rows": run.comparison.as_list(),
+    }  # fmt: skip
+    _report(console, run, peers, figures, as_json=chosen.json)
 
 
-def _report(console: Console, chosen: list[Peer], medians: dict[str, float]) -> None:
-    ours = medians["veredus"]
-    table = Table(title="No-op tasks run per second, 100-byte payload, one worker process, median of the rounds")
+def _report(console: Console, run: Run, peers: list[Peer], figures: dict[str, Any], *, as_json: bool) -> None:
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    (ARTIFACTS / "peers.json").write_text(json.dumps(figures, indent=1) + "\n")
+    bars = sorted(figures["drain"].items(), key=lambda bar: -bar[1])
+    bar_chart(ARTIFACTS / "peers.svg", "Tasks per second, one worker process", bars, "/s")
+    if as_json:
+        print(json.dumps(figures, indent=1))
+        return
+    where = (
+        f"{figures['transport']}, {figures['server']}, {figures['cores']} cores, median of {figures['rounds']} rounds"
+    )
+    if len(run.sides) > 1:
+        console.print(run.comparison.table(f"Veredus beside {run.sides[1].name} ({where})", run.sides[1].name))
+        console.print(f"This release of Asynq ({figures['asynq']}) cannot enqueue in batches.", highlight=False)
+    remarks = {peer.name: peer.at_least_once for peer in peers}
+    table = Table(title=f"No-op tasks run per second, 100-byte payload, one worker process ({where})")
     for column in ("queue", "tasks/s", "Veredus is faster by", "runs again after a kill -9"):
         table.add_column(column, justify="left" if column == "queue" else "right")
-    report = Report()
-    for peer in sorted(chosen, key=lambda peer: medians[peer.name]):
-        rate = medians[peer.name]
-        table.add_row(peer.name, f"{rate:,.0f}", "" if peer is VEREDUS else f"{ours / rate:.1f} x", peer.at_least_once)
-        report.add("peers", peer.name, rate, "/s", f"{ours / rate:.1f} x", peer.at_least_once)
+    for name, rate in reversed(bars):
+        ratio = "" if name == OURS.name else f"{figures['drain'][OURS.name] / rate:.1f} x"
+        table.add_row(name, f"{rate:,.0f}", ratio, remarks.get(name, "yes"))
     console.print(table)
-    report.save(ARTIFACTS, "peers")
-    bars = [("Veredus" if row["name"] == "veredus" else row["name"], row["value"]) for row in report.rows]
-    bar_chart(ARTIFACTS / "peers.svg", "Tasks per second, one worker process", bars, "/s")
     console.print(f"saved: {ARTIFACTS / 'peers.json'}, {ARTIFACTS / 'peers.svg'}", highlight=False)
 
 

@@ -3,8 +3,7 @@
 //	go mod init example && go get github.com/hibiken/asynq@v0.26.0
 //	REDIS_ADDR=localhost:6379 go run main.go
 //
-// The Python half is worker.py. This file is not run by the tests of Veredus, which have no Go; what Asynq writes and reads is
-// compared, byte for byte, with records of a real Asynq in tests/interop.
+// The Python half is worker.py. `make interop` compiles and runs both.
 package main
 
 import (

@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.keyspace import Key
 from tests.support.queue import NOW, Queue, _filled
 from veredus.model.message import TaskMessage
-from veredus.store.groups import AGGREGATE, ARCHIVE, CHECK, READ, RECLAIM
+from veredus.store.groups import AGGREGATE, ARCHIVE, CHECK, READ, RECLAIM, RETRY
 from veredus.store.intake import ADD
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
@@ -70,6 +70,14 @@ class GroupQueue(Queue):
             args += _filled(row, ["", "", b"new", b""])
         names = [self.set_key(group, set_id), *self.keys("aggregation_sets archived processed failed")]
         return int(await self._run(ARCHIVE, names, args, NOW))
+
+    async def retry_members(self, group: str, *rows: Any, set_id: str = SET) -> int:
+        """Each row: (id, lock, message, delay in ms) as far as given."""
+        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(rows)]
+        for row in rows:
+            args += _filled(row, ["", "", b"new", 0])
+        names = [self.set_key(group, set_id), *self.keys("aggregation_sets retry scheduled due processed failed")]
+        return int(await self._run(RETRY, names, args, NOW))
 
     async def aggregate(
         self, group: str, members: list[Any], tasks: list[Any], set_id: str = SET, *, now: int | None = NOW

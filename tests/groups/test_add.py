@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.groups.support import SECOND, GroupQueue, member, seq
+from tests.interop.go_peer import GoPeer
 from tests.support.keyspace import Key
 from tests.support.queue import NOW, differences
 from veredus.errors import CommandRefused
@@ -87,11 +90,11 @@ async def test_five_thousand_in_one_call(q: GroupQueue) -> None:
     assert sum([await q.client.zcard(q.key(f"g:g{n}")) for n in range(7)]) == 5000
 
 
-async def test_schedule_keeps_the_group_in_the_hash(q: GroupQueue) -> None:
+async def test_schedule_keeps_the_group_in_a_field_that_go_does_not_read(q: GroupQueue) -> None:
     before = await q.everything()
     assert await q.schedule(("a", "+250", b"A", "", 0, "", "g:1"), ("b", "+250", b"B")) == [1, 1]
     found = differences(before, await q.everything())
-    assert found[q.task("a")] == Key("hash", {"msg": "A", "state": "scheduled", "group": "g:1"}, "none")
+    assert found[q.task("a")] == Key("hash", {"msg": "A", "state": "scheduled", "due_group": "g:1"}, "none")
     assert found[q.task("b")] == Key("hash", {"msg": "B", "state": "scheduled"}, "none")
     assert q.key("groups") not in found
 
@@ -104,6 +107,50 @@ async def test_when_due_it_joins_its_group_behind_those_already_there(q: GroupQu
     assert (await q.fields("y"))["group_seq"] == seq(1, NOW + 500)
     await q.stage("g", now=NOW + 700)
     assert (await q.read("g"))[1] == ["z1", "y", "x"]
+
+
+async def test_one_that_joins_its_group_is_like_any_other_member(q: GroupQueue) -> None:
+    await q.schedule(("a", "+250", b"A", "", 0, "", "g"))
+    await q.forward(now=NOW + 250)
+    fields = {"msg": "A", "state": "aggregating", "group": "g", "group_seq": seq(1, NOW + 250)}
+    assert await q.fields("a") == fields
+
+
+async def test_one_that_an_older_version_scheduled_joins_its_group_too(q: GroupQueue) -> None:
+    await q.schedule(("a", "+250", b"A"))
+    await q.client.hset(q.task("a"), "group", "g")
+    await q.forward(now=NOW + 250)
+    assert await q.scores("g:g") == {"a": NOW // 1000}
+    assert await q.client.smembers(q.key("groups")) == {b"g"}
+
+
+async def test_a_member_that_go_ran_alone_and_that_fails_is_not_lost_when_go_forwards_it(q: GroupQueue) -> None:
+    """Go's inspector leaves the field `group`, by which Go's forwarder would hide it in a group that is not listed."""
+    await q.add(("g", "a", b"A"))
+    await q.client.zrem(q.key("g:g"), "a")
+    await q.client.srem(q.key("groups"), "g")
+    await q.client.hset(q.task("a"), "state", "pending")
+    await q.client.lpush(q.key("pending"), "a")
+    assert (await q.dequeue(now=NOW))[0] == ["a"]
+    assert await q.retry("a", now=NOW) == []
+    go = GoPeer(q.client, "q")
+    go.skew = NOW / 1000 + 60 - time.time()
+    assert await go.forward() == 1
+    assert await q.pending() == ["a"]
+
+
+async def test_one_that_go_forwarded_runs_alone_and_joins_its_group_if_it_fails(q: GroupQueue) -> None:
+    """As any member that was run alone. A Go forwarder lets it run alone again."""
+    await q.schedule(("a", "+250", b"A", "", 0, "", "g"))
+    go = GoPeer(q.client, "q")
+    go.skew = NOW / 1000 + 1 - time.time()
+    assert await go.forward() == 1
+    assert await q.pending() == ["a"]
+    assert (await q.dequeue(now=NOW + 1000))[0] == ["a"]
+    assert await q.retry("a", now=NOW + 1000) == []
+    await q.forward(now=NOW + 60_000)
+    assert await q.scores("g:g") == {"a": NOW // 1000 + 60}
+    assert await q.client.smembers(q.key("groups")) == {b"g"}
 
 
 async def test_a_member_that_was_run_alone_and_failed_returns_to_its_group(q: GroupQueue) -> None:

@@ -137,9 +137,10 @@ async def test_unique_expiring_delayed_and_grouped_tasks(q: GroupQueue) -> None:
         ("unique", b"U", LOCK, 3000, "+1500"),
         ("late", b"L", OTHER, 1000, "", "+600000"),
         ("grouped", b"G", "", 0, "", "", "h"),
+        ("both", b"B", "", 0, "", "+700000", "h"),
     ]
     async with q.wakeups() as heard:
-        assert await q.aggregate("g", ["a"], tasks) == (1, [1, 1, 1])
+        assert await q.aggregate("g", ["a"], tasks) == (1, [1, 1, 1, 1])
     assert heard == [str(NOW + 600_000)]
     assert differences(before, await q.everything()) == {
         q.set_key("g"): None,
@@ -148,8 +149,9 @@ async def test_unique_expiring_delayed_and_grouped_tasks(q: GroupQueue) -> None:
         q.key("pending"): Key("list", ["unique"], "none"),
         q.task("unique"): pending("U", unique_key=LOCK, expires_at=str(NOW + 1500)),
         LOCK: Key("string", "unique", "minutes"),
-        q.key("scheduled"): Key("zset", {"late": str(SECOND + 601)}, "none"),
-        q.key("due"): Key("zset", {"late": str(NOW + 600_000)}, "none"),
+        q.key("scheduled"): Key("zset", {"late": str(SECOND + 601), "both": str(SECOND + 701)}, "none"),
+        q.key("due"): Key("zset", {"late": str(NOW + 600_000), "both": str(NOW + 700_000)}, "none"),
+        q.task("both"): Key("hash", {"msg": "B", "state": "scheduled", "due_group": "h"}, "none"),
         q.task("late"): Key("hash", {"msg": "L", "state": "scheduled", "unique_key": OTHER}, "none"),
         OTHER: Key("string", "late", "minutes"),
         q.key("groups"): Key("set", {"h"}, "none"),

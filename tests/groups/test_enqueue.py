@@ -108,7 +108,7 @@ async def test_a_delayed_grouped_task_goes_to_its_group_when_due(app: App, look:
     """Asynq forgets the group and runs it alone."""
     handle = await app.enqueue("t", 1, group="g", delay=0.2)
     assert handle.state == "scheduled"
-    assert (await look.fields(handle.id))["group"] == b"g"
+    assert (await look.fields(handle.id))["due_group"] == b"g", "where no Go forwarder looks"
     async with app.worker(concurrency=1):
         await look.ends(handle.id, "aggregating")
     assert await group(look, "g") == {handle.id}

@@ -82,9 +82,9 @@ async def test_waiting_in_groups(app: App, redis_client: Any) -> None:
 async def test_scheduled_with_a_group(app: App, redis_client: Any) -> None:
     await replayed(app, "group-scheduled-before")
     golden, ours = view(golden_dump("group-scheduled-before")), view(await take(redis_client))
-    # Rows due-index and group-scheduled: our index, and the group in the hash.
+    # Rows due-index and scheduled-group: our index, and the group that it will join.
     golden["asynq:{default}:due"] = ("zset", False, ["<late>"])
-    golden["asynq:{default}:t:<late>"][2]["group"] = "user:9"
+    golden["asynq:{default}:t:<late>"][2]["due_group"] = "user:9"
     assert ours == golden
 
 

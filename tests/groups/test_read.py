@@ -84,11 +84,56 @@ async def test_unreadable_members_are_archived_and_the_rest_stays(q: GroupQueue)
     }
 
 
+async def test_members_for_another_attempt_are_due_again_with_their_locks_and_the_rest_stays(q: GroupQueue) -> None:
+    await q.add(("g", "a", b"A", LOCK, 20), ("g", "b", b"B"), ("g", "c", b"C"))
+    await q.stage("g")
+    before = await q.everything()
+    assert await q.retry_members("g", ("a", "", b"A2", 1500), ("b", "", b"B2", 3000), "gone") == 2
+    assert differences(before, await q.everything()) == {
+        q.set_key("g"): Key("zset", {"c": str(SECOND)}, "none"),
+        q.key("retry"): Key("zset", {"a": str(SECOND + 2), "b": str(SECOND + 4)}, "none"),
+        q.key("due"): Key("zset", {"a": str(NOW + 1500), "b": str(NOW + 3000)}, "none"),
+        q.task("a"): Key("hash", {"msg": "A2", "state": "retry", "due_group": "g", "unique_key": LOCK}, "none"),
+        q.task("b"): Key("hash", {"msg": "B2", "state": "retry", "due_group": "g"}, "none"),
+        LOCK: Key("string", "a", "minutes"),
+        q.key("processed"): Key("string", "2", "none"),
+        q.key("failed"): Key("string", "2", "none"),
+        q.key(f"processed:{DAY}"): Key("string", "2", "days"),
+        q.key(f"failed:{DAY}"): Key("string", "2", "days"),
+    }
+    assert 60 < await q.client.ttl(LOCK) <= 62
+    assert await q.retry_members("g", "c") == 1
+    assert await q.client.exists(q.set_key("g"), q.key("aggregation_sets")) == 0
+    before = await q.everything()
+    assert await q.retry_members("g", "c") == 0
+    assert await q.everything() == before
+
+
+@pytest.mark.parametrize("damaged", ["retry", "due", "aggregation_sets"])
+async def test_a_key_of_a_wrong_type_stops_a_retry_before_the_first_write(q: GroupQueue, damaged: str) -> None:
+    await q.add(("g", "a"))
+    await q.stage("g")
+    await q.client.delete(q.key(damaged))
+    await q.client.set(q.key(damaged), "x")
+    before = await q.everything()
+    with pytest.raises(CommandRefused):
+        await q.retry_members("g", "a")
+    assert await q.everything() == before
+
+
 async def test_the_lock_that_only_the_message_names_is_released_too(q: GroupQueue) -> None:
     await q.add_like_go("g", "a", lock=LOCK)
     await q.stage("g")
     assert await q.archive_members("g", ("a", LOCK)) == 1
     assert await q.client.exists(LOCK) == 0
+
+
+async def test_the_lock_that_only_the_message_names_is_kept_for_another_attempt(q: GroupQueue) -> None:
+    await q.add_like_go("g", "a", lock=LOCK)
+    await q.stage("g")
+    await q.client.expire(LOCK, 5)
+    assert await q.retry_members("g", ("a", LOCK, b"new", 10_000)) == 1
+    assert 60 < await q.client.ttl(LOCK) <= 70
 
 
 async def test_the_last_one_archived_ends_the_set(q: GroupQueue) -> None:

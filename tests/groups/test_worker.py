@@ -184,9 +184,9 @@ async def test_typed_members_and_those_that_do_not_fit(app: App, look: Look) -> 
 
     grouped = line.using(group="g")
     await grouped.enqueue(1, "one")
-    bad = await app.enqueue("line", b'{"user":"x"}', group="g", unique_for=60)
-    await grouped.enqueue(2, text="two")
-    junk = await app.enqueue("line", b"not json", group="g")
+    bad = await app.enqueue("line", b'{"user":"x"}', group="g", unique_for=60, max_retry=0)
+    await app.enqueue("line", b'{"user":2.0,"text":"two","added":null}', group="g")
+    junk = await app.enqueue("line", b"not json", group="g", max_retry=0)
     async with app.worker():
         await until(lambda: len(got) == 2)
         message = await look.ends(bad.id, "archived")
@@ -196,6 +196,38 @@ async def test_typed_members_and_those_that_do_not_fit(app: App, look: Look) -> 
     assert message.error_msg.startswith("PayloadError: payload does not fit: ")
     assert await look.client.keys("asynq:{default}:unique:*") == []
     assert set(await look.scores("archived")) == {bad.id, junk.id}
+
+
+async def test_a_member_that_does_not_fit_is_retried_and_joins_its_group_again(url: str, app: App, look: Look) -> None:
+    """As during a deployment: a worker whose aggregator can read it takes it into its next set."""
+    newer = App(url)
+    got: list[dict[str, Any]] = []
+
+    def old(group: str, lines: list[Line]) -> list[Any]:
+        return []
+
+    def new(group: str, lines: list[dict[str, Any]]) -> list[Any]:
+        got.extend(lines)
+        return []
+
+    @app.handler("line", retry_delay=1.2)
+    async def line(job: Job) -> None: ...
+
+    app.aggregate("*", grace=1, max_size=2)(old)
+    newer.aggregate("*", grace=1, max_size=1)(new)
+    misfit = await app.enqueue("line", b'{"user":"x"}', group="g", unique_for=60)
+    await app.enqueue("line", b'{"user":1,"text":"one"}', group="g")
+    async with app.worker():
+        message = await look.ends(misfit.id, "retry")
+    assert message is not None
+    assert message.error_msg.startswith("PayloadError: payload does not fit: ")
+    assert (message.retried, message.retry) == (1, 25)
+    assert len(await look.client.keys("asynq:{default}:unique:*")) == 1
+    assert await look.client.exists(keys.aggregation_sets("default")) == 0
+    async with newer.worker():
+        await until(lambda: got == [{"user": "x"}])
+        await until(lambda: nothing_is_left(look))
+    await newer.close()
 
 
 async def test_the_task_goes_into_the_queue_of_its_group_with_its_options(app: App, look: Look) -> None:

@@ -1,4 +1,4 @@
-"""Payloads on arrival: what fits reaches the handler as the right types, what does not is archived with a reason."""
+"""Payloads on arrival: what fits reaches the handler as the right types, what does not is retried with a reason."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class User(pydantic.BaseModel):
     [
         ({"user_id": "x"}, "user_id"),
         ({}, "user_id"),
-        ({"user_id": 1, "extra": 2}, "extra"),
-        ({"user_id": 1, "lang": None}, "lang"),
+        ({"user_id": 1.5}, "Expected `int`, got `float` - at `$.user_id`"),
+        ({"user_id": 1, "lang": 2}, "lang"),
         ([1], "object"),
         (b"{not json", "payload does not fit"),
         (b"\xff\xfe", "payload does not fit"),
@@ -54,10 +54,10 @@ class User(pydantic.BaseModel):
         (b"null", "object"),
         (b"[" * 100_000, "payload does not fit"),
     ],
-    ids=["wrong type", "missing", "unknown", "null", "a list", "no json", "binary", "nothing", "null itself", "deep"],
+    ids=["wrong type", "missing", "fraction", "wrong", "a list", "no json", "binary", "nothing", "null itself", "deep"],
 )
 @pytest.mark.parametrize("where", ["loop", "thread"])
-async def test_a_payload_that_does_not_fit_is_archived_at_once(
+async def test_a_payload_that_does_not_fit_is_retried_and_archived_when_its_retries_are_used_up(
     app: App, look: Look, payload: Any, reason: str, where: str
 ) -> None:
     ran: list[Any] = []
@@ -68,15 +68,56 @@ async def test_a_payload_that_does_not_fit_is_archived_at_once(
     def in_thread(user_id: int, lang: str = "en") -> None:
         ran.append(user_id)
 
-    app.task(name="t", check_arguments=False)(on_loop if where == "loop" else in_thread)
+    app.task(name="t", check_arguments=False, retry_delay=0.01)(on_loop if where == "loop" else in_thread)
     async with app.worker(**FAST):
-        handle = await app.enqueue("t", payload)
+        handle = await app.enqueue("t", payload, max_retry=2)
         message = await look.ends(handle.id, "archived")
     assert message is not None
     assert reason in message.error_msg
-    assert message.retried == 0
+    assert message.retried == 2
     assert ran == []
-    assert await look.counters() == (1, 1)
+    assert await look.counters() == (3, 3)
+
+
+async def test_a_misfit_waits_in_retry_for_a_worker_that_can_read_it(url: str, look: Look) -> None:
+    """What a deployment looks like: the new field is required, and the old worker is still there."""
+    old, new = App(url), App(url)
+    got: list[str] = []
+
+    @old.task(name="t", retry_delay=0.05)
+    async def before(name: int) -> None: ...
+
+    @new.task(name="t")
+    async def after(name: str) -> None:
+        got.append(name)
+
+    handle = await old.enqueue("t", b'{"name": "Ann"}')
+    async with old.worker(**FAST):
+        message = await look.ends(handle.id, "retry")
+        assert message is not None
+        assert message.error_msg == ("PayloadError: payload does not fit: Expected `int`, got `str` - at `$.name`")
+    async with new.worker(**FAST):
+        await until(lambda: got == ["Ann"])
+    await old.close()
+    await new.close()
+
+
+async def test_added_fields_nulls_and_whole_floats_of_go_reach_the_handler(app: App, look: Look) -> None:
+    @app.task(name="t")
+    async def t(user_id: int, tags: list[str], address: Address, lang: str = "en") -> list[Any]:
+        return [user_id, tags, address.street, address.tags, lang]
+
+    @app.task(name="strict", strict=True, max_retry=0)
+    async def strict(user_id: int) -> None: ...
+
+    sent = b'{"user_id":1e+06,"tags":null,"lang":null,"address":{"street":"a","tags":null,"no":3},"added":[]}'
+    async with app.worker(**FAST):
+        handle = await app.enqueue("t", sent)
+        assert await handle.result(timeout=30) == [1_000_000, [], "a", [], "en"]
+        refused = await app.enqueue("strict", b'{"user_id":1,"added":2}')
+        message = await look.ends(refused.id, "archived")
+    assert message is not None
+    assert "Object contains unknown field `added`" in message.error_msg
 
 
 async def test_arguments_arrive_as_their_types(app: App, look: Look) -> None:
@@ -151,7 +192,7 @@ async def test_a_single_object_is_the_payload_itself(
     assert (await look.message(sent.id)).payload == stored
     async with app.worker(**FAST):
         await until(lambda: got == [value])
-        bad = await app.enqueue("t", b'{"nothing":"fits"}')
+        bad = await app.enqueue("t", b'{"nothing":"fits"}', max_retry=0)
         await look.ends(bad.id, "archived")
 
 
@@ -160,7 +201,7 @@ async def test_a_pydantic_model_that_refuses_archives(app: App, look: Look) -> N
     async def handle(user: User) -> None: ...
 
     async with app.worker(**FAST):
-        sent = await app.enqueue("t", {"name": "Ann", "age": -1})
+        sent = await app.enqueue("t", {"name": "Ann", "age": -1}, max_retry=0)
         message = await look.ends(sent.id, "archived")
     assert message is not None
     assert "greater than or equal to 0" in message.error_msg

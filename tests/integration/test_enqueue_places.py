@@ -198,7 +198,7 @@ async def test_a_topic_with_a_type_validates(app: App, look: Look) -> None:
         await app.produce("orders", {"id": 8, "lines": []}, delay=0.02)
         await consume.enqueue(Order(9, []))
         bad = await app.produce("orders", {"id": "seven", "lines": []})
-        message = await look.of("orders").ends(bad.id, "archived")
+        message = await look.of("orders").ends(bad.id, "retry")
         await until(lambda: len(got) == 3)
     assert message is not None
     assert "id" in message.error_msg

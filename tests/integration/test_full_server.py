@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import redis.asyncio
 
+from tests.gateway.support import JsonClient, gateway
 from tests.integration.support import FAST, Look
 from tests.support.keyspace import check_invariant
 from tests.support.servers import PRODUCTS, RealServer
+from tests.support.sizes import size
 from tests.support.waiting import until
-from veredus import App, Limit, ServerFull, current
+from veredus import App, Job, Limit, ServerFull, current
 from veredus.store.store import Store, connect
 from veredus.store.work import Work
-from veredus.wire import keys
+from veredus.wire import keys, session_keys
 
 
 class Full:
@@ -80,6 +83,90 @@ async def test_a_worker_that_starts_on_a_full_server_drains_it(full: Full, caplo
     assert [line.getMessage()[:60] for line in lines if "ValueError" not in line.getMessage()] == [
         "Redis is not available: the server's memory is full, it take"
     ], "told once"
+
+
+async def test_a_long_queue_is_drained_on_a_full_server(full: Full) -> None:
+    ran, count = [0], size(500, 20_000)
+
+    @full.app.task(name="count")
+    async def counted() -> None:
+        ran[0] += 1
+
+    await full.app.enqueue_many([counted.call() for _ in range(count)])
+    await full.fill()
+    async with full.app.worker():
+        await until(lambda: ran[0] == count)
+
+
+async def test_groups_are_aggregated_on_a_full_server(full: Full) -> None:
+    """Members become one task: that makes room. A set whose worker died is given back to its group first."""
+    app, ran = full.app, []
+
+    @app.aggregate("*", max_size=3)
+    def together(group: str, jobs: list[Job]) -> Any:
+        return app.call("sum", {"numbers": [job.json() for job in jobs]})
+
+    @app.task(name="sum")
+    async def total(numbers: list[int]) -> None:
+        ran.append(sum(numbers))
+
+    client = full.look.client
+    for number in (1, 2, 3):
+        await app.enqueue("n", number, group="g")
+    dead = keys.group("default", "g") + ":set"
+    await client.rename(keys.group("default", "g"), dead)
+    await client.zadd(keys.aggregation_sets("default"), {dead: 1})
+    await full.fill()
+    async with app.worker(**FAST):
+        await until(lambda: ran == [6])
+
+
+async def test_a_request_is_answered_on_a_full_server(full: Full) -> None:
+    """Also to a client that comes back; what it acknowledges leaves the log. A new request is refused."""
+    app, began, go = full.app, asyncio.Event(), asyncio.Event()
+
+    @app.action("work", queue="default")
+    async def work() -> str:
+        began.set()
+        await go.wait()
+        return "done"
+
+    async with app.worker(**FAST), gateway(app) as gw:
+        client = await JsonClient.open(gw, "ada")
+        await client.request(1, "work")
+        await began.wait()
+        await full.fill()
+        await client.close()
+        go.set()
+        client = await JsonClient.open(gw, "ada", client.resumption())
+        answer = await client.frame("msg", rid=1)
+        assert answer["body"] == "done"
+        await client.ack(answer["seq"])
+
+        async def is_trimmed() -> bool:
+            return bool(await full.look.client.llen(session_keys.outbox(client.sid)) == 0)
+
+        await until(is_trimmed)
+        await client.request(2, "work")
+        refused = await client.frame("reject", rid=2)
+        assert (refused["code"], refused["retryable"]) == (503, True)
+        await full.look.client.config_set("maxmemory", 0)
+        await client.request(2, "work")
+        assert (await client.frame("msg", rid=2))["body"] == "done"
+        await client.close()
+
+
+async def test_a_session_becomes_detached_on_a_full_server(full: Full) -> None:
+    """Else it would never expire, and what it has would never make room."""
+    async with gateway(full.app) as gw:
+        client = await JsonClient.open(gw, "ada")
+        await full.fill()
+        await client.close()
+
+        async def is_detached() -> bool:
+            return bool(await full.look.client.hget(session_keys.meta(client.sid), "st") == b"d")
+
+        await until(is_detached)
 
 
 async def test_leases_are_kept_and_recovered_on_a_full_server(full: Full) -> None:

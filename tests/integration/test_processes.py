@@ -88,13 +88,15 @@ async def test_an_error_in_a_process_steers_as_anywhere_else(
         assert text in message.error_msg
 
 
-async def test_a_payload_that_does_not_fit_is_archived(app: App, look: Look) -> None:
+async def test_a_payload_that_does_not_fit_is_retried_and_what_go_would_read_is_read(app: App, look: Look) -> None:
     async with app.worker(**FAST, process_pool=1):
         handle = await app.enqueue(process_tasks.compute.name, b'{"n":"seven"}')
-        message = await look.ends(handle.id, "archived")
+        tolerated = await app.enqueue(process_tasks.compute.name, b'{"n":7.0,"scale":null,"added":1}')
+        message = await look.ends(handle.id, "retry")
+        assert await tolerated.result(timeout=30) == 49.0
     assert message is not None
-    assert "n" in message.error_msg
-    assert message.retried == 0
+    assert message.error_msg == "PayloadError: payload does not fit: Expected `int`, got `str` - at `$.n`"
+    assert message.retried == 1
 
 
 async def test_a_handler_that_overruns_is_killed(app: App, look: Look, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.support import Look
+from tests.support import sizes
 from tests.support.proxy import proxy_before
 from tests.support.servers import VALKEY_ONLY, RealServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 from veredus import App, ConnectionLost
 from veredus.model.pools import Rooms
 from veredus.store.intake import Entry
@@ -37,6 +38,30 @@ async def test_large_tasks_run_over_a_slow_link(server: RealServer, look: Look) 
             await until(lambda: not worker._hands.held() and worker._syncer.idle)
         assert ran == list(range(40)), "each once"
         assert len(await look.scores("completed")) == 40
+        await app.close()
+        await producer.close()
+
+
+async def test_the_largest_payloads_are_taken_over_a_slow_link(server: RealServer, look: Look) -> None:
+    """Slots for a hundred of them: all at once would take longer than any reply may."""
+    ran: list[int] = []
+    count = sizes.size(8, 100)
+    async with proxy_before(server.socket) as proxy:
+        app, producer = App(proxy.url), App(server.url)
+
+        @app.task(name="large")
+        async def large(number: int, ballast: str) -> None:
+            ran.append(number)
+
+        for number in range(count):
+            await producer.enqueue("large", {"number": number, "ballast": "x" * 900_000})
+        proxy.rate = 4_000_000
+        async with app.worker(concurrency=100) as worker:
+            await until(lambda: len(ran) == count, seconds=2 * PATIENCE)
+            proxy.rate = 0
+            await until(lambda: not worker._hands.held() and worker._syncer.idle)
+        assert ran == list(range(count)), "each once"
+        assert (await look.pending(), await look.active()) == ([], [])
         await app.close()
         await producer.close()
 

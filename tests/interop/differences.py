@@ -155,7 +155,7 @@ def batch_headers(found: Picture, golden: Any) -> None:
 def scheduled_group(found: Picture, golden: Any) -> None:
     for key in _tasks(found, "state", "scheduled"):
         if (key, "msg", "group_key") in found:
-            found[(key, "field", "group")] = found[(key, "msg", "group_key")]
+            found[(key, "field", "due_group")] = found[(key, "msg", "group_key")]
 
 
 @rule("group-order")

@@ -208,9 +208,6 @@ class GoPeer:
         data = protobuf.encode("TaskMessage", message | {"completed_at": now})
         await self._call(COMPLETE, keys, [message["id"], now + DAYS_90, now + message["retention"], data])
 
-    async def write_result(self, message: dict[str, Any], result: bytes) -> None:
-        await self.client.hset(self._task(message["id"]), "result", result)
-
     async def requeue(self, message: dict[str, Any]) -> None:
         await self._call(REQUEUE, [*self._settling(message), self._key("pending")], [message["id"]])
 

@@ -290,7 +290,7 @@ class _Painter:
             return "ServerInfo"
         text = row.value.decode()
         if row.key.startswith("asynq:types:{"):
-            return "types" if re.fullmatch(r"(\x01[^\0]+\0[123])+", text) else text
+            return "types" if re.fullmatch(r"(\x01[^\0]+\0[123])+\x03", text) else text
         if rest == "paused":
             return "a second of the run" if text.isdigit() and self._within_run(int(text), 1) else text
         if rest.startswith("batch:"):

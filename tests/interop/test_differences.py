@@ -44,6 +44,8 @@ from veredus.store import groups, intake
 from veredus.store.limits import LimitDesk
 from veredus.store.store import Store
 from veredus.wire import keys
+from veredus.wire.messages import encode_task
+from veredus.wire.types import startable
 from veredus.worker.complaints import Complaints
 from veredus.worker.config import WorkerConfig
 from veredus.worker.roles.aggregator import Aggregator
@@ -52,19 +54,39 @@ pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "asynq-differences.md"
 
 
+ABOUT_THE_TABLE = (
+    "test_rows_and_tests_correspond",
+    "test_each_row_is_checked_beside_live_go_or_says_why_it_cannot_be",
+)
+
+
 def test_rows_and_tests_correspond() -> None:
     rows = re.findall(r'^\| <a id="([a-z-]+)"></a>`([a-z-]+)` \|', DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     tests = [
         name.removeprefix("test_").replace("_", "-")
         for name in vars(sys.modules[__name__])
-        if name.startswith("test_") and name != "test_rows_and_tests_correspond"
+        if name.startswith("test_") and name not in ABOUT_THE_TABLE
     ]
     assert all(anchor == shown for anchor, shown in rows)
     assert [anchor for anchor, _ in rows] == tests
     assert set(RULES) <= set(tests)
     lines = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert len(lines) == len(tests) + 2, "a line of the table is not a row"
-    assert all(line.count(" | ") == 3 for line in lines if "---" not in line), "a row has not four cells"
+    assert all(line.count(" | ") == 4 for line in lines if "---" not in line), "a row has not five cells"
+
+
+LIVE = Path(__file__).parent / "live"
+
+
+def test_each_row_is_checked_beside_live_go_or_says_why_it_cannot_be() -> None:
+    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| <a id="):
+            cell = line.removesuffix(" |").rpartition(" | ")[2]
+            named = re.fullmatch(r"`(test_\w+\.py)::(test_\w+)`", cell)
+            if named is None:
+                assert re.fullmatch(r"not checkable: .{10,}", cell), line
+            else:
+                assert f"def {named[2]}(" in (LIVE / named[1]).read_text(encoding="utf-8"), line
 
 
 async def needed(row: str, scenario: str, url: str, client: Any) -> Picture:
@@ -205,6 +227,17 @@ async def test_passes_over(url: str, redis_client: Any) -> None:
     await app.close()
 
 
+async def test_left_for_go(store: Store, redis_client: Any) -> None:
+    queue = Queue(store.redis, redis_client, "default")
+    left = "5"  # one of those that its id leaves to Go
+    await queue.enqueue((left, encode_task(TaskMessage(type="t", id=left, queue="default", retry=25))))
+    before = await queue.everything()
+    types = startable({"t": "loop"}, {})
+    assert (await queue.dequeue(startable=types, for_go="50 1500 10"))[0] == []
+    assert await queue.everything() == before, "nothing is written"
+    assert (await queue.dequeue(startable=types, for_go="50 1500 10", now=NOW + 1500))[0] == [left]
+
+
 async def test_worker_types(url: str, redis_client: Any) -> None:
     await needed("worker-types", "server-idle", url, redis_client)
 
@@ -266,11 +299,20 @@ async def test_unreadable_payload(url: str, redis_client: Any) -> None:
     async def typed(number: int) -> None:
         raise AssertionError("never called")
 
-    task_id = await GoPeer(redis_client).enqueue("typed", b'{"number": "x"}')
+    @app.task(name="read")
+    async def read(number: int, tags: list[str]) -> list[Any]:
+        return [number, tags]
+
+    task_id = await GoPeer(redis_client).enqueue("typed", b'{"number": 1.5}')
+    read_id = await GoPeer(redis_client).enqueue("read", b'{"number": 1e+06, "tags": null, "added": {}}')
     async with app.worker({"default": 1}):
-        await _reaches(redis_client, task_id, b"archived")
+        await _reaches(redis_client, task_id, b"retry")
+        await _reaches(redis_client, read_id, b"completed")
     await app.close()
-    assert "payload does not fit" in (await _message(redis_client, task_id))["error_msg"]
+    found = await _message(redis_client, task_id)
+    assert found["error_msg"] == "PayloadError: payload does not fit: Expected `int`, got `float` - at `$.number`"
+    assert found["retried"] == 1
+    assert (await _hash(redis_client, read_id))[b"result"] == b"[1000000,[]]"
 
 
 async def test_expires_field(url: str, redis_client: Any) -> None:

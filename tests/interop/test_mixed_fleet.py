@@ -1,4 +1,5 @@
-"""Go and Python on one queue: an emulated Go peer and our worker enqueue, run, retry, pause, cancel and recover."""
+"""Go and Python on one queue, where a fault or a moment has to be placed exactly: an emulated Go peer stands still
+between two of its steps. Everything else is in `live`, beside the real one."""
 
 from __future__ import annotations
 
@@ -6,20 +7,18 @@ import asyncio
 import os
 import signal
 import time
-from collections import Counter
 from typing import Any
 
 import pytest
 import redis.asyncio
 
-from tests.interop import protobuf
-from tests.interop.go_peer import LEASE_EXPIRED, GoPeer, NotFound
+from tests.interop.go_peer import LEASE_EXPIRED, GoPeer
 from tests.interop.test_replay import start_victim
 from tests.interop.test_takeover import Recorder
 from tests.support.keyspace import check_invariant
 from tests.support.queue import Queue
 from tests.support.servers import VALKEY_ONLY, RealServer
-from tests.support.waiting import forever, pause, until
+from tests.support.waiting import pause, until
 from veredus import App, Job
 from veredus.store.store import Store
 
@@ -52,101 +51,6 @@ async def _only_counters_left(client: Any) -> None:
 @pytest.fixture
 def peer(redis_client: Any) -> GoPeer:
     return GoPeer(redis_client)
-
-
-async def test_go_enqueues_and_we_run(url: str, redis_client: Any, peer: GoPeer) -> None:
-    recorder = Recorder(url)
-    async with recorder.app.worker({"default": 1}):
-        plain = await peer.enqueue("go:plain", b"\x00\xff", headers={"trace": "1", "leer": ""})
-        unique = await peer.enqueue("t", b"x", unique=60, lock=LOCK)
-        later = await peer.schedule("go:later", b"l", time.time() + 1, retry=1)
-        for task_id in (plain, unique, later):
-            await _reaches(redis_client, task_id, None)
-    await recorder.app.close()
-    seen = {job.id: (job.type, job.payload, dict(job.headers)) for job in recorder.jobs}
-    assert seen == {
-        plain: ("go:plain", b"\x00\xff", {"trace": "1", "leer": ""}),
-        unique: ("t", b"x", {}),
-        later: ("go:later", b"l", {}),
-    }
-    assert await redis_client.get(_key("processed")) == b"3"
-    await _only_counters_left(redis_client)
-
-
-async def test_we_enqueue_and_go_runs(url: str, redis_client: Any, peer: GoPeer) -> None:
-    app = App(url)
-    plain = await app.enqueue("py:plain", b"\x00\xff", headers={"a": "1", "b": "2"}, max_retry=3, timeout=45)
-    unique = await app.enqueue("t", b"x", unique_for=60)
-    kept = await app.enqueue("py:kept", None, retention=90)
-    later = await app.enqueue("py:later", {"n": 1}, delay=3600, expires=7200)
-    assert (unique.created, await redis_client.get(LOCK)) == (True, unique.id.encode())
-
-    taken = [await peer.dequeue() for _ in range(3)]
-    assert await peer.dequeue() is None
-    base = {"queue": "default", "retry": 25, "timeout": 1800}
-    assert taken == [
-        base | {"type": "py:plain", "payload": b"\x00\xff", "id": plain.id, "headers": {"a": "1", "b": "2"}}
-        | {"retry": 3, "timeout": 45},
-        base | {"type": "t", "payload": b"x", "id": unique.id, "unique_key": LOCK},
-        base | {"type": "py:kept", "id": kept.id, "retention": 90},
-    ]  # fmt: skip
-    await peer.retry(taken[0], 5, "go failed", is_failure=True)  # type: ignore[arg-type]
-    await peer.done(taken[1])  # type: ignore[arg-type]
-    await peer.write_result(taken[2], b"42")  # type: ignore[arg-type]
-    await peer.complete(taken[2])  # type: ignore[arg-type]
-    assert await redis_client.exists(LOCK) == 0
-    assert await _state(redis_client, kept.id) == b"completed"
-
-    peer.skew = 3602  # both are due by then, and ours is not early: its score is rounded up
-    assert await peer.forward() == 2
-    assert {(await peer.dequeue() or {}).get("id") for _ in range(2)} == {plain.id, later.id}
-    for task_id in (plain.id, later.id):
-        data = await redis_client.hget(_key(f"t:{task_id}"), "msg")
-        await peer.done(protobuf.decode("TaskMessage", data)[0])
-    assert await redis_client.zrange(_key("due"), 0, -1) == [
-        later.id.encode()
-    ]  # stale: our forwarder drops it when due
-    await app.close()
-    assert await check_invariant(redis_client) == []
-    assert await redis_client.get(_key("processed")) == b"5"
-    assert await redis_client.get(_key("failed")) == b"1"
-
-
-async def test_both_work_on_one_queue_and_each_task_is_done_once(url: str, redis_client: Any, peer: GoPeer) -> None:
-    recorder, by_go = Recorder(url), Counter[str]()
-    number = 400
-
-    async def go_worker() -> None:
-        while sum(by_go.values()) + len(recorder.jobs) < number:
-            message = await peer.dequeue()
-            if message is None:
-                await asyncio.sleep(0.005)
-                continue
-            by_go[message["id"]] += 1
-            await peer.done(message)
-
-    async def send(count: int) -> list[str]:
-        sent: list[str] = []
-        for first in range(0, count, 20):
-            ours = [recorder.app.enqueue("py", b"%d" % i) for i in range(first, first + 20)]
-            gos = [peer.enqueue("go", b"%d" % i) for i in range(first, first + 20)]
-            by_us, by_peer = await asyncio.gather(asyncio.gather(*ours), asyncio.gather(*gos))
-            sent += [handle.id for handle in by_us] + by_peer
-        return sent
-
-    ids = await send(number // 4)
-    async with recorder.app.worker({"default": 1}, concurrency=5):
-        others = [asyncio.create_task(go_worker()) for _ in range(3)]
-        ids += await send(number // 4)
-        await asyncio.gather(*others)
-        await until(lambda: _counted(redis_client, number), what="the last count")
-    await recorder.app.close()
-    by_us = Counter(job.id for job in recorder.jobs)
-    assert by_go + by_us == Counter(ids)
-    assert len(ids) == number
-    assert by_go
-    assert by_us
-    await _only_counters_left(redis_client)
 
 
 async def test_a_task_that_go_retries_does_not_run_at_its_old_time(
@@ -205,85 +109,6 @@ async def test_go_settles_a_task_whose_lease_we_let_lapse(store: Store, redis_cl
     assert await redis_client.exists(LOCK) == 0
     assert await queue.done((task_id, "w:1", LOCK), now=None) == [1]
     await _only_counters_left(redis_client)
-
-
-@VALKEY_ONLY
-async def test_a_task_that_go_gives_back_is_run_by_us(url: str, redis_client: Any, peer: GoPeer) -> None:
-    """Requeue writes no pending_since and leaves whatever fields there are."""
-    recorder = Recorder(url)
-    first, second = await peer.enqueue("t"), await peer.enqueue("t")
-    message = await peer.dequeue()
-    assert message
-    assert message["id"] == first
-    await peer.requeue(message)
-    with pytest.raises(NotFound):
-        await peer.done(message)
-    async with recorder.app.worker({"default": 1}, concurrency=1):
-        await _reaches(redis_client, second, None)
-    await recorder.app.close()
-    assert [job.id for job in recorder.jobs] == [first, second]
-    await _only_counters_left(redis_client)
-
-
-@VALKEY_ONLY
-async def test_go_runs_first_what_we_give_back_at_a_stop(url: str, redis_client: Any, peer: GoPeer) -> None:
-    app = App(url)
-
-    @app.handler("*")
-    async def long(job: Job) -> None:
-        await forever()
-
-    async with app.worker({"default": 1}, concurrency=2, shutdown_timeout=0):
-        ids = [await peer.enqueue("long") for _ in range(4)]
-        await _reaches(redis_client, ids[1], b"active")
-    await app.close()
-    taken = [await peer.dequeue() for _ in range(4)]
-    assert [message and message["id"] for message in taken] == ids
-    assert [message.get("retried", 0) for message in taken if message] == [0] * 4
-    assert await redis_client.exists(_key("processed"), _key("failed")) == 0
-
-
-async def test_go_pauses_and_unpauses_our_worker(url: str, redis_client: Any, peer: GoPeer) -> None:
-    recorder = Recorder(url)
-    async with recorder.app.worker(["default", "other"]):
-        assert await peer.pause("default")
-        held = await peer.enqueue("held")
-        canary = await recorder.app.enqueue("canary", b"", queue="other")
-        await until(lambda: _seen(recorder, canary.id), what="the task of the other queue")
-        await pause(0.3, proves="nothing is taken from the queue that Go paused")
-        assert not await _seen(recorder, held)
-        assert await _state(redis_client, held) == b"pending"
-        assert await peer.unpause("default")
-        await until(lambda: _seen(recorder, held), what="the task after the pause")
-    await recorder.app.close()
-
-
-async def test_go_cancels_a_task_that_we_run(url: str, redis_client: Any, peer: GoPeer) -> None:
-    app = App(url)
-    began: list[str] = []
-    ended: list[str] = []
-
-    @app.handler("*")
-    async def long(job: Job) -> None:
-        began.append(job.id)
-        try:
-            await forever()
-        except asyncio.CancelledError:
-            ended.append(job.id)
-            raise
-
-    async with app.worker({"default": 1}, shutdown_timeout=0):
-        task_id, other = await peer.enqueue("long"), await peer.enqueue("long")
-        await until(lambda: len(began) == 2, what="both handlers")
-        await until(peer.listeners, what="somebody who listens")
-        assert await peer.cancel("unknown") == 1
-        assert await peer.cancel(task_id) == 1
-        await _reaches(redis_client, task_id, b"retry")
-        assert ended == [task_id]
-        assert await _state(redis_client, other) == b"active"
-    await app.close()
-    data = await redis_client.hget(_key(f"t:{task_id}"), "msg")
-    assert protobuf.decode("TaskMessage", data)[0]["error_msg"] == "context canceled"
 
 
 @VALKEY_ONLY
@@ -399,3 +224,23 @@ async def _idle(client: Any) -> bool:
 
 async def _blocked(client: Any, least: int) -> bool:
     return bool((await client.info("clients"))["blocked_clients"] >= least)
+
+
+async def test_a_set_that_go_left_behind_comes_back_to_its_group(url: str, redis_client: Any) -> None:
+    """As Go's AggregationCheck leaves it when its server dies right afterwards."""
+    app, seen = App(url), list[int]()
+
+    @app.aggregate("g:1", grace=1, max_size=1)
+    def digest(group: str, jobs: list[Job]) -> list[Any]:
+        seen.append(len(jobs))
+        return []
+
+    await app.enqueue("item", b"1", group="g:1")
+    left = _key("g:g:1:0f1c0a3e-0000-4000-8000-000000000000")
+    await redis_client.rename(_key("g:g:1"), left)
+    await redis_client.srem(_key("groups"), "g:1")
+    await redis_client.zadd(_key("aggregation_sets"), {left: int(time.time()) - 1})
+    async with app.worker({"default": 1}, lease=1.5, sweep=0.3):
+        await until(lambda: seen == [1])
+    await app.close()
+    assert await check_invariant(redis_client) == []

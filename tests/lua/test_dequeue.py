@@ -21,7 +21,19 @@ async def test_a_batch_is_active_leased_and_owned(q: Queue) -> None:
     before = await q.everything()
     ids, reply = await q.dequeue(2)
     assert ids == ["a", "b"]
-    assert reply == [NOW, str(LEASE_END).encode(), 1, [b"a", b"A", b"b", b"B\xff"], [], [], -1, 1, [b"", b"", b""], []]
+    assert reply == [
+        NOW,
+        str(LEASE_END).encode(),
+        1,
+        [b"a", b"A", b"b", b"B\xff"],
+        [],
+        [],
+        -1,
+        1,
+        [b"", b"", b""],
+        [],
+        [],
+    ]
     assert differences(before, await q.everything()) == {
         q.key("pending"): Key("list", ["c"], "none"),
         q.key("active"): Key("list", ["b", "a"], "none"),

@@ -42,7 +42,7 @@ async def test_the_lock_and_fields_that_others_wrote_stay(q: Queue) -> None:
         "unique_key": LOCK,
         "expires_at": str(NOW + 9000),
         "result": "r",
-        "group": "g",
+        "due_group": "g",
     }
 
 

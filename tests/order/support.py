@@ -98,6 +98,18 @@ async def go_delete(q: Bound, task_id: str) -> None:
     await q.client.delete(q.task(task_id))
 
 
+async def go_delete_queue(q: Bound) -> None:
+    """By force: whatever is in Asynq's own keys, but no task that runs."""
+    assert await q.client.llen(q.key("active")) == 0
+    ids = await q.client.lrange(q.key("pending"), 0, -1)
+    for name in ("scheduled", "retry", "archived"):
+        ids += await q.client.zrange(q.key(name), 0, -1)
+    for task_id in ids:
+        await q.client.delete(q.task(task_id.decode()))
+    await q.client.delete(*q.keys("pending active scheduled retry archived lease"))
+    await q.client.srem(keys.QUEUES, q.name)
+
+
 async def go_archive(q: Bound, task_id: str) -> None:
     await _go_take_out(q, task_id)
     await q.client.zadd(q.key("archived"), {task_id: q.now // 1000})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.order.support import Bound, go_dequeue, go_done
+from tests.order.support import Bound, go_delete_queue, go_dequeue, go_done
 from tests.support.keyspace import PARKED, Key, breaches
 from tests.support.queue import NOW, differences
 from veredus.errors import CommandRefused
+from veredus.wire import keys
 
 NS = f"{NOW}000000"
 
@@ -123,3 +124,27 @@ async def test_a_lane_is_looked_after_in_its_turn_however_many_join_it(q: Bound)
     q.now += 1000
     await q.line_up(("b", "k"))
     assert await q.scores("lanes") == {"k": NOW}
+
+
+@pytest.mark.parametrize("number", [1, 3, 500])
+async def test_places_of_tasks_that_are_gone_hold_up_nobody(q: Bound, number: int) -> None:
+    """Go's DeleteQueue deletes the tasks and leaves the lanes: the next task of the key is the first."""
+    await q.line_up(*[(f"old{n}", "k") for n in range(number)])
+    await go_delete_queue(q)
+    assert len(await q.lane("k")) == number
+    await q.client.sadd(keys.QUEUES, "q")  # as every client does
+    await q.line_up(("new", "k"), ("next", "k"))
+    assert await q.states() == {"new": "pending", "next": "parked"}
+    assert await q.lane("k") == ["new", "next"]
+    assert await q.pending() == ["new"]
+    assert breaches(await q.everything()) == []
+
+
+async def test_what_go_ended_gives_way_to_those_behind_it_when_the_next_one_comes(q: Bound) -> None:
+    """Also while no worker sweeps."""
+    await q.line_up(("a", "k"), ("b", "k"))
+    assert await go_dequeue(q) == "a"
+    await go_done(q, "a")
+    await q.line_up(("c", "k"))
+    assert await q.states() == {"b": "pending", "c": "parked"}
+    assert await q.lane("k") == ["b", "c"]

@@ -60,15 +60,6 @@ async def test_a_go_worker_runs_one_out_of_turn_and_fails(three: Bound) -> None:
     assert await three.states() == {"a": "pending", "b": "parked", "c": "parked"}
 
 
-async def test_enqueuing_behind_a_first_that_is_gone_waits_for_the_sweep_only(three: Bound) -> None:
-    for task_id in ("a", "b", "c"):
-        await go_delete(three, task_id)
-    await three.line_up(("d", "k"))
-    assert await three.states() == {"d": "parked"}
-    await three.tend()
-    assert await three.states() == {"d": "pending"}
-
-
 async def test_of_very_many_each_gets_its_turn_to_be_looked_at(q: Bound) -> None:
     await q.line_up(*[(f"t{n}", f"k{n}") for n in range(1200)])
     for n in range(1200):

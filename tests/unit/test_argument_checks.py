@@ -137,11 +137,11 @@ KINDS = [int, float, str, bool, list[int], int | None, date, dict[str, int], tup
 
 
 @given(VALUES, st.sampled_from(KINDS))
-def test_the_rule_is_that_of_the_arrival(value: Any, kind: Any) -> None:
+def test_the_rule_is_that_of_a_strict_arrival(value: Any, kind: Any) -> None:
     def handler(value: Any) -> None: ...
 
     handler.__annotations__["value"] = kind
-    codec = codec_for(handler)
+    codec = codec_for(handler, strict=True)
     try:
         payload = codec.encode((value,), {})
     except PayloadError:

@@ -97,17 +97,40 @@ def test_a_complaint_that_never_pauses_is_told_again_all_the_same(
     assert lines == ["trouble", "trouble (2 more like this)", "trouble (5 more like this)"], "less and less often"
 
 
-def test_an_outage_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_told_when_it_begins_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
     told = Complaints()
     with caplog.at_level(logging.WARNING):
         told.recovered()
         for _ in range(10):
             told.error("x", "cannot y", ConnectionLost("gone"))
+        now += 4
         told.recovered()
         told.recovered()
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
     assert "not available" in caplog.records[0].getMessage()
-    assert "available again" in caplog.records[1].getMessage()
+    assert "available again after 4.0 s" in caplog.records[1].getMessage()
+
+
+def test_a_server_that_flickers_while_it_comes_back_is_one_outage(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was stopped answers what it had read, then finds the connections that were given up."""
+    now = 1000.0
+    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
+    told = Complaints()
+    for _ in range(5):
+        told.error("x", "cannot y", ConnectionLost("gone"))
+        now += 0.9
+        told.recovered("x")
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    now += 0.2
+    told.recovered("other")
+    lines = [record.getMessage() for record in caplog.records[1:]]
+    assert lines == ["Redis is available again after 4.5 s"], "the time of the first answer, not of the calm"
 
 
 @pytest.mark.parametrize("exc", [NotReady("MISCONF"), ServerFull("OOM")])
@@ -129,12 +152,16 @@ def test_a_refusal_ends_when_those_who_were_refused_succeed(
 
 @pytest.mark.parametrize("subject", ["heartbeat", "subscribe", ("watch", "a")])
 def test_an_answer_on_another_connection_does_not_end_the_outage_of_ones_own(
-    subject: Hashable, caplog: pytest.LogCaptureFixture
+    subject: Hashable, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = 1000.0
+    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
     told = Complaints()
     for _ in range(3):
         told.error(subject, "failed", ConnectionLost("gone"))
         told.recovered(("dequeue", "a"))
+    now += complaints.CALM
+    told.recovered(("dequeue", "a"))
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     told.recovered(subject)
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]

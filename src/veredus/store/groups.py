@@ -25,6 +25,11 @@ ARCHIVE = load(
     keys="set sets archived processed failed",
     args="task_prefix count {task_id unique_key message original}* [now_ms]",
 )
+RETRY = load(
+    "group/retry",
+    keys="set sets retry scheduled due processed failed",
+    args="task_prefix channel count {task_id unique_key message delay_ms}* [now_ms]",
+)
 AGGREGATE = load(
     "group/aggregate",
     keys="set sets pending scheduled retry due groups",
@@ -67,6 +72,15 @@ class Aside(NamedTuple):
     unique_key: str
     message: bytes
     original: bytes = b""
+
+
+class Later(NamedTuple):
+    """A member that the function cannot read now, with what its next attempt is to find."""
+
+    task_id: str
+    unique_key: str
+    message: bytes
+    delay_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +142,22 @@ class Groups:
             keys.failed(queue),
         ]
         return int(await self._redis.run(ARCHIVE, names, args))
+
+    async def retry(self, queue: str, group: str, set_id: str, later: Sequence[Later]) -> int:
+        """Make members due again, for their group; returns how many were still in the set."""
+        args: list[Argument] = [keys.task_prefix(queue), keys.delay_wakeup(queue), len(later)]
+        for row in later:
+            args += row
+        names = [
+            keys.aggregation_set(queue, group, set_id),
+            keys.aggregation_sets(queue),
+            keys.retry(queue),
+            keys.scheduled(queue),
+            keys.due(queue),
+            keys.processed(queue),
+            keys.failed(queue),
+        ]
+        return int(await self._redis.run(RETRY, names, args))
 
     async def aggregate(
         self, queue: str, group: str, set_id: str, members: Sequence[tuple[str, str]], entries: Sequence[Entry]

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from veredus import forks
-from veredus.errors import ConnectionLost, NotConfirmed, NotReady, QueueClosed, StoreError
+from veredus.errors import ConnectionLost, NotConfirmed, NotReady, QueueClosed, ServerFull, StoreError
 from veredus.model.lifecycle import State
 from veredus.store.batching import Coalescer
 from veredus.store.connection import Argument
+from veredus.store.faults import NotSent
 from veredus.store.redis import Call, Redis
 from veredus.store.scripts import load, with_insert
 from veredus.wire import keys
@@ -107,6 +108,8 @@ class Entry(NamedTuple):
     order_key: str = ""
     order_hold: bool = False
     limit_key: str = ""
+    needs: tuple[str, ...] = ()
+    """Options that only Veredus workers keep."""
 
     @property
     def desk(self) -> tuple[State, bool]:
@@ -129,6 +132,10 @@ _PLAIN = (State.PENDING, False)
 def no_record(queue: str) -> Record:
     """For those who recognise a repeated call by themselves."""
     return Record(keys.absent(keys.pending(queue)), "", 0)
+
+
+def _unknown(queue: str) -> ConnectionLost:
+    return ConnectionLost(f"queue {queue!r}: a reply was lost; whether the tasks were stored is not known")
 
 
 def _telling_holders(call: Call, queue: str, entries: Sequence[Entry]) -> Call:
@@ -215,10 +222,15 @@ class Intake:
                     )
                     call = _telling_holders(call, queue, entries)
                     codes: list[Code] = _read(await self._redis.run(call.script, call.keys, call.args), len(entries))
-                except (ConnectionLost, NotReady) as exc:
-                    if not await self._may_try_again(pause, give_up, slot):
+                except StoreError as exc:
+                    # A full server has stored nothing and will not have room soon, unless an answer was lost before.
+                    passes = isinstance(exc, (ConnectionLost, NotReady)) or (unsure and isinstance(exc, ServerFull))
+                    if not passes or not await self._may_try_again(pause, give_up, slot):
+                        if unsure and (isinstance(exc, NotSent) or not isinstance(exc, ConnectionLost)):
+                            raise _unknown(queue) from exc
                         raise
-                    unsure, pause = unsure or isinstance(exc, ConnectionLost), min(pause * 2, 1.0)
+                    unsure = unsure or (isinstance(exc, ConnectionLost) and not isinstance(exc, NotSent))
+                    pause = min(pause * 2, 1.0)
                     continue
                 if codes == [CLOSED]:
                     raise QueueClosed(queue)
@@ -226,9 +238,7 @@ class Intake:
                     return codes
                 # Another process has this one's numbers, as in a machine that was cloned while it ran.
                 if unsure:
-                    raise ConnectionLost(
-                        f"queue {queue!r}: a reply was lost; whether the tasks were stored is not known"
-                    )
+                    raise _unknown(queue)
                 if producer == self._producer:
                     self._new_producer()
                 producer, slot = self._producer, self._take_slot(queue)

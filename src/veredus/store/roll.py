@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
+from veredus.errors import CommandRefused
 from veredus.model.info import EnqueueEvent, SchedulerEntryInfo, ServerInfo, WorkerInfo
 from veredus.store.places import Part, sound, text
 from veredus.wire import keys
@@ -13,6 +14,18 @@ from veredus.wire.records import enqueue_event, scheduler_entry, server_info, wo
 from veredus.wire.types import knows
 
 T = TypeVar("T")
+
+
+class Member(NamedTuple):
+    """A worker process that lives."""
+
+    server: ServerInfo
+    types: str | None
+    """What it says of its handlers; None for a Go server, which says nothing."""
+
+    @property
+    def is_go(self) -> bool:
+        return self.types is None
 
 
 class Roll(Part):
@@ -30,20 +43,39 @@ class Roll(Part):
 
     async def has_go(self) -> bool:
         """Whether a Go server lives here: one that does not say which types it has handlers for."""
-        servers = await self._records()
-        names = [keys.types(server.host, server.pid, server.id) for server in servers]
-        return None in sound(await self.redis.command_each([("GET", name) for name in names]))
+        return any(member.is_go for member in await self.members())
 
     async def unserved(self, queue: str, types: Iterable[str]) -> list[str]:
         """Those of the types that none of the live workers of this queue has a handler for; nothing if it has no worker
         at all. A Go worker does not say what it has handlers for: it may have one for any."""
-        serving = [server for server in await self._records() if queue in server.queues]
-        names = [keys.types(server.host, server.pid, server.id) for server in serving]
-        found = await self.redis.command_each([("GET", name) for name in names])
-        if not found or not all(isinstance(value, bytes) for value in found):
+        known = [member.types for member in await self.members() if queue in member.server.queues]
+        if not known or None in known:
             return []
-        known = [text(value) for value in found]
-        return [name for name in types if not any(knows(value, name) for value in known)]
+        return [name for name in types if not any(knows(value or "", name) for value in known)]
+
+    async def names(self) -> list[str]:
+        """The names of the records of worker processes; some of these may have died since."""
+        found = await self.redis.command("ZRANGE", keys.SERVERS, 0, -1, key=keys.SERVERS)
+        return sorted(text(name) for name in found)
+
+    async def members(self, names: Iterable[str] | None = None) -> list[Member]:
+        """Every worker process that lives, or those with these names, in two round trips. Whoever has no record any
+        more has died."""
+        names = await self.names() if names is None else names
+        asked = [("GET", name) for one in names for name in (one, keys.types_beside(one))]
+        found = [_unless_damaged(reply) for reply in await self.redis.command_each(asked)] if asked else []
+        members = []
+        for record, types in zip(found[::2], found[1::2], strict=True):
+            server = None if record is None else server_info(record)
+            if server is not None:
+                members.append(Member(server, None if types is None else text(types)))
+        return members
+
+    async def fate(self, queue: str, task_id: str) -> tuple[str, bytes]:
+        """The state and the message of a task; both empty if it is gone."""
+        key = keys.task(queue, task_id)
+        state, message = await self.redis.command("HMGET", key, "state", "msg", key=key)
+        return text(state or b""), message or b""
 
     async def scheduler_entries(self) -> list[SchedulerEntryInfo]:
         """Every schedule of every scheduler that lives."""
@@ -72,6 +104,14 @@ class Roll(Part):
         names = [text(name) for name in found]
         replies = await self.redis.command_each([(command, name, *args) for name in names])
         return [reply for reply in replies if reply is not None and not isinstance(reply, BaseException)]
+
+
+def _unless_damaged(reply: Any) -> bytes | None:
+    if isinstance(reply, CommandRefused):  # a key of another type
+        return None
+    if isinstance(reply, BaseException):
+        raise reply
+    return cast("bytes | None", reply)
 
 
 def _decoded(found: list[bytes], decode: Callable[[bytes], T | None]) -> list[T]:

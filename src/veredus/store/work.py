@@ -20,7 +20,7 @@ DEQUEUE = load(
     "task/dequeue",
     keys="pending paused active lease batch",
     args="task_prefix wanted lease_ms owner number again batch_ttl_ms startable cursor"
-    " loop_room thread_room process_room most_bytes [now_ms]",
+    " loop_room thread_room process_room most_bytes for_go [now_ms]",
 )
 DONE = load(
     "task/done",
@@ -60,6 +60,8 @@ class Ask:
     rooms: Rooms
     cursor: str = ""
     """A task that was passed over before: only what is behind it is looked at."""
+    for_go: str = ""
+    """Which tasks are left for Go servers, as `model.sharing.Share` says it; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Batch:
     cursors at all if nothing was looked at."""
     unknown: tuple[str, ...] = ()
     """Types that were passed over because this worker has no handler for them."""
+    left_for_go: tuple[tuple[str, str], ...] = ()
+    """Tasks that were passed over because a Go server may take them, each with its type."""
 
 
 class Work:
@@ -141,7 +145,7 @@ class Work:
         )
         args = (
             *(keys.task_prefix(queue), ask.wanted, self._lease_ms, owner, number, int(is_again), BATCH_MEMORY_MS),
-            *(self._startable, ask.cursor, *ask.rooms, most_bytes),
+            *(self._startable, ask.cursor, *ask.rooms, most_bytes, ask.for_go),
         )
         return owner, Call(DEQUEUE, names, args)
 
@@ -151,7 +155,7 @@ class Work:
         if isinstance(reply, BaseException):
             raise reply
         self._unanswered.discard(queue)
-        now_ms, lease_end, left, rows, dropped, cancels, wait_ms, behind, cursors, unknown = reply
+        now_ms, lease_end, left, rows, dropped, cancels, wait_ms, behind, cursors, unknown, for_go = reply
         return Batch(
             owner,
             now_ms,
@@ -164,6 +168,7 @@ class Work:
             behind,
             tuple([cursor.decode(errors="surrogateescape") for cursor in cursors]),
             tuple([task_type.decode(errors="replace") for task_type in unknown]),
+            tuple([(text(for_go[i]), text(for_go[i + 1])) for i in range(0, len(for_go), 2)]),
         )
 
     async def deferrals(self, queue: str, task_id: str) -> int:

@@ -19,9 +19,9 @@ from veredus.errors import ConfigError, PayloadError
 from veredus.model.depends import Dependency
 from veredus.model.job import Job
 from veredus.model.nesting import MAX_DEPTH, too_deep
+from veredus.wire.reading import MISFITS, Reader
 
 _UNSET = msgspec.UNSET
-_MISFITS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 
 
 class Codec(Protocol):
@@ -30,7 +30,8 @@ class Codec(Protocol):
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes: ...
 
     def check(self, task: str, payload: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raises PayloadError if `decode` would; `args` and `kwargs` are what it was made from, to name their types."""
+        """Raises PayloadError if a strict `decode` would; `args` and `kwargs` are what it was made from, to name their
+        types."""
         ...
 
     def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -38,8 +39,9 @@ class Codec(Protocol):
         ...
 
 
-def codec_for(function: Callable[..., Any], kind: str = "json") -> Codec:
-    """By the signature: a Job, raw bytes, one object (dataclass, msgspec, pydantic), or the arguments as an object."""
+def codec_for(function: Callable[..., Any], kind: str = "json", *, strict: bool = False) -> Codec:
+    """By the signature: a Job, raw bytes, one object (dataclass, msgspec, pydantic), or the arguments as an object.
+    `strict` is about what arrives; what is sent from here is always checked strictly."""
     if kind not in ("json", "raw"):
         raise ConfigError("payload", kind, "'json' or 'raw'", known=("json", "raw"))
     parameters = _wire_parameters(function)
@@ -51,11 +53,11 @@ def codec_for(function: Callable[..., Any], kind: str = "json") -> Codec:
             raise ConfigError("payload", kind, f"one parameter for the bytes in {name_of(function)}()")
         return RawCodec()
     if only is not None and _is_object(_annotation(function, only)):
-        return ValueCodec(function, only)
-    return ArgumentsCodec(function, parameters)
+        return ValueCodec(function, only, strict=strict)
+    return ArgumentsCodec(function, parameters, strict=strict)
 
 
-def value_codec_for(function: Callable[..., Any]) -> Codec:
+def value_codec_for(function: Callable[..., Any], *, strict: bool = False) -> Codec:
     """For topics: the payload is any JSON value, given to the one parameter."""
     parameters = _wire_parameters(function)
     if len(parameters) != 1:
@@ -63,7 +65,7 @@ def value_codec_for(function: Callable[..., Any]) -> Codec:
     annotation = _annotation(function, parameters[0])
     if annotation is Job:
         return JobCodec()
-    return RawCodec() if annotation is bytes else ValueCodec(function, parameters[0])
+    return RawCodec() if annotation is bytes else ValueCodec(function, parameters[0], strict=strict)
 
 
 def encode_value(value: Any) -> bytes:
@@ -110,15 +112,16 @@ class _Decoding:
     """What no payload at all stands for."""
 
     @cached_property
-    def _decoder(self) -> msgspec.json.Decoder[Any]:
+    def _sent(self) -> Reader:
+        """Reads what is sent from here."""
         raise NotImplementedError
 
     def check(self, task: str, payload: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if "_decoder" not in self.__dict__ and _is_being_imported(self._function):
+        if "_sent" not in self.__dict__ and _is_being_imported(self._function):
             return  # a schedule, declared above the classes that its task names: what it sends is checked on arrival
         try:
-            self._decoder.decode(payload or self._empty)
-        except _MISFITS as exc:
+            self._sent.exact(payload or self._empty)
+        except MISFITS as exc:
             raise PayloadError(f"task {task!r}: {self._named(str(exc), args, kwargs)}{exc}") from exc
 
     def _named(self, problem: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
@@ -129,16 +132,17 @@ class _Decoding:
 class ValueCodec(_Decoding):
     """The payload is the one argument."""
 
-    def __init__(self, function: Callable[..., Any], parameter: inspect.Parameter) -> None:
+    def __init__(self, function: Callable[..., Any], parameter: inspect.Parameter, *, strict: bool = False) -> None:
         self._function = function
         self._parameter = parameter
+        self._strict = strict
 
     def _named(self, problem: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
         return "".join(_argument(self._parameter.name, value) for value in [*args, *kwargs.values()][:1])
 
     @cached_property
-    def _decoder(self) -> msgspec.json.Decoder[Any]:
-        return _decoder(_annotation(self._function, self._parameter), self._function)
+    def _sent(self) -> Reader:
+        return reader_for(_annotation(self._function, self._parameter), self._function, strict=self._strict)
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         values = [*args, *kwargs.values()]
@@ -149,7 +153,10 @@ class ValueCodec(_Decoding):
         return encode_value(values[0])
 
     def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return (_decode(self._decoder, job.payload),), {}
+        payload = job.payload or (b"" if self._strict else b"null")  # Go's nil, in either form
+        if self._parameter.default is not self._parameter.empty and self._sent.is_absent(payload):
+            return (), {}
+        return (self._sent.read(payload),), {}
 
 
 class ArgumentsCodec(_Decoding):
@@ -157,9 +164,12 @@ class ArgumentsCodec(_Decoding):
 
     _empty = b"{}"
 
-    def __init__(self, function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], parameters: list[inspect.Parameter], *, strict: bool = False
+    ) -> None:
         self._function = function
         self._parameters = parameters
+        self._strict = strict
         self._names = tuple(p.name for p in parameters)
         self._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
         self._required = tuple(p.name for p in parameters if p.default is p.empty)
@@ -175,7 +185,14 @@ class ArgumentsCodec(_Decoding):
                 )
 
     @cached_property
-    def _decoder(self) -> msgspec.json.Decoder[Any]:
+    def _sent(self) -> Reader:
+        return self._reader(strict=True)
+
+    @cached_property
+    def _arrived(self) -> Reader:
+        return self._sent if self._strict else self._reader(strict=False)
+
+    def _reader(self, *, strict: bool) -> Reader:
         fields: list[Any] = []
         for parameter in self._parameters:
             annotation = _annotation(self._function, parameter)
@@ -183,8 +200,8 @@ class ArgumentsCodec(_Decoding):
                 fields.append((parameter.name, annotation))
             else:  # left out on the wire means that Python's own default applies
                 fields.append((parameter.name, typing.Union[annotation, msgspec.UnsetType], _UNSET))  # noqa: UP007
-        record = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
-        return _decoder(record, self._function)
+        record = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=strict)
+        return reader_for(record, self._function, strict=strict)
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         if not kwargs and len(args) in self._complete:
@@ -206,7 +223,7 @@ class ArgumentsCodec(_Decoding):
         return encode_value(given)
 
     def decode(self, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        record = _decode(self._decoder, job.payload or self._empty)
+        record = self._arrived.read(job.payload or self._empty)
         arguments = {}
         for name in self._names:
             value = getattr(record, name)
@@ -256,9 +273,10 @@ def _is_object(annotation: Any) -> bool:
     )
 
 
-def _decoder(kind: Any, function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
+def reader_for(kind: Any, function: Callable[..., Any], *, strict: bool) -> Reader:
+    """For what a function gets. Raises ConfigError for a type that JSON cannot carry."""
     try:
-        return msgspec.json.Decoder(kind, dec_hook=_from_json)
+        return Reader(kind, strict=strict)
     except (TypeError, NotImplementedError) as exc:
         raise ConfigError(f"signature of {name_of(function)}()", str(exc), "types that JSON can carry") from exc
 
@@ -278,15 +296,6 @@ def _is_being_imported(function: Callable[..., Any]) -> bool:
         spec = getattr(sys.modules.get(annotated.__module__), "__spec__", None)
         return bool(getattr(spec, "_initializing", annotated.__module__ == "__main__"))
     return False
-
-
-def _decode(decoder: msgspec.json.Decoder[Any], payload: bytes) -> Any:
-    if too_deep(payload):
-        raise PayloadError(f"payload does not fit: nested more than {MAX_DEPTH} deep")
-    try:
-        return decoder.decode(payload)
-    except _MISFITS as exc:
-        raise PayloadError(f"payload does not fit: {exc}") from exc
 
 
 def _not_finite(value: Any) -> float | None:
@@ -309,13 +318,6 @@ def _to_json(value: Any) -> Any:
     if dump is not None:
         return dump(mode="json")
     raise TypeError(f"{type(value).__qualname__} objects have no JSON form")
-
-
-def _from_json(kind: type, value: Any) -> Any:
-    validate = getattr(kind, "model_validate", None)
-    if validate is not None:
-        return validate(value)
-    raise TypeError(f"{kind.__qualname__} has no JSON form; use a dataclass, a msgspec.Struct or a pydantic model")
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_to_json)

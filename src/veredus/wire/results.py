@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from veredus.errors import PayloadError, ResultError
-from veredus.model.nesting import MAX_DEPTH, too_deep
-from veredus.wire.payload import _from_json, encode_value
+from veredus.model.nesting import too_deep
+from veredus.wire.payload import encode_value
+from veredus.wire.reading import Reader
 
 Decode = Callable[[bytes], Any]
 
@@ -26,19 +27,9 @@ def result_decoder(function: Callable[..., Any] | None) -> Decode:
     if kind is Any or kind is None or kind is type(None):
         return _anything
     try:
-        decoder = msgspec.json.Decoder(kind, dec_hook=_from_json)
+        return Reader(kind, what="the result").read
     except (TypeError, NotImplementedError):
         return _anything  # a type that JSON cannot carry to us in full: better its plain form than nothing
-
-    def decode(data: bytes) -> Any:
-        if too_deep(data):
-            raise PayloadError(f"the result does not fit: nested more than {MAX_DEPTH} deep")
-        try:
-            return decoder.decode(data)
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as exc:
-            raise PayloadError(f"the result does not fit: {exc}") from exc
-
-    return decode
 
 
 def encode_result(value: Any, task_type: str) -> bytes:

@@ -1,8 +1,8 @@
-"""Which types a worker can start, and where, as one text that the dequeue script searches."""
+"""Which types a worker can start, and where, as a text that the dequeue script searches; and what it shows of that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from veredus.model.pools import POOLS
 
@@ -21,6 +21,23 @@ def knows(text: str, task_type: str) -> bool:
         return True
     prefixes = [part.partition("\0")[0] for part in text.split("\2")[1:]]
     return any(task_type.startswith(prefix) for prefix in prefixes)
+
+
+def shown(startable: str, groups: Iterable[tuple[str, str]]) -> str:
+    """What the record of a worker says: its types, and the groups that it aggregates, as (pattern, queue). An empty
+    queue stands for all that it serves."""
+    return startable + "\3" + "".join(f"{pattern}\0{queue}\0" for pattern, queue in groups)
+
+
+def aggregates(text: str, queue: str, group: str) -> bool:
+    """Whether a worker of this queue that wrote this text aggregates a group. One of an older version does not say: it
+    may aggregate any."""
+    _, says, groups = text.partition("\3")
+    parts = groups.split("\0")
+    return not says or any(
+        of in ("", queue) and (group.startswith(pattern[:-1]) if pattern.endswith("*") else group == pattern)
+        for pattern, of in zip(parts[::2], parts[1::2], strict=False)
+    )
 
 
 def _number(pool: str) -> str:

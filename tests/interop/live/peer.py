@@ -37,13 +37,16 @@ RELEASES = (
 
 
 def build(folder: Path, release: Release) -> Path:
-    """The program, compiled; Go keeps what it has compiled before, so that the second time is quick."""
-    program = folder / f"peer-{release.version}"
+    return compiled(SOURCE, folder / f"peer-{release.version}", *release.flags)
+
+
+def compiled(source: Path, program: Path, *flags: str) -> Path:
+    """The program in this folder, compiled; Go keeps what it has compiled before, so that the second time is quick."""
     go = shutil.which("go")
     assert go is not None
     done = subprocess.run(
-        [go, "build", *release.flags, "-o", str(program), "."],
-        cwd=SOURCE,
+        [go, "build", "-ldflags=-s -w", *flags, "-o", str(program), "."],
+        cwd=source,
         env={**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false"},
         capture_output=True,
         text=True,
@@ -73,6 +76,11 @@ class GoPeer:
         self.ran: list[dict[str, Any]] = []
         self.aggregated: list[dict[str, Any]] = []
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=1 << 24
@@ -91,11 +99,11 @@ class GoPeer:
                     waiting.set_exception(GoError(fact["error"]))
                 else:
                     waiting.set_result(fact["answer"])
-            elif "aggregated" in fact:
-                self.aggregated.append(fact)
-            else:
-                fact["payload"] = base64.b64decode(fact["payload"] or "")
-                (self.ran if "ran" in fact else self.began).append(fact)
+                continue
+            fact["payload"] = base64.b64decode(fact["payload"] or "")
+            for name, facts in (("ran", self.ran), ("began", self.began), ("aggregated", self.aggregated)):
+                if name in fact:
+                    facts.append(fact)
 
     async def do(self, what: str, **order: Any) -> Any:
         """One order; its answer, or GoError with Asynq's own words."""
@@ -118,6 +126,11 @@ class GoPeer:
         order = {"type": task_type, "payload": base64.b64encode(raw).decode(), "count": count, "options": options}
         return [_decoded(fact) for fact in await self.do("enqueue", **order)]
 
+    async def send_struct(self, name: str, task_type: str, **options: Any) -> str:
+        """One of the Go values in payloads.go, as encoding/json writes it. Returns the task's id."""
+        (fact,) = await self.do("send_struct", id=name, type=task_type, options=options)
+        return str(fact["id"])
+
     async def schedule(self, cron: str, task_type: str, payload: bytes = b"", **options: Any) -> str:
         raw = base64.b64encode(payload).decode()
         return str(await self.do("schedule", cron=cron, type=task_type, payload=raw, options=options))
@@ -133,6 +146,19 @@ class GoPeer:
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         await self._ended()
+
+    def freeze(self) -> None:
+        """It stands still, and does not know."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     async def stop(self) -> None:
         """Gracefully: it finishes what it runs."""

@@ -20,10 +20,10 @@ class PythonSide:
         self.ran: list[Job] = []
 
         @self.app.handler(types, queue="shared", retry_delay=retry_delay)
-        async def behave(job: Job) -> Any:
+        async def run(job: Job) -> Any:
             self.began.append(job)
             try:
-                return await _behave(job)
+                return await behave(job)
             finally:
                 self.ran.append(job)
 
@@ -31,7 +31,8 @@ class PythonSide:
         return sum(job.id == task_id for job in self.began)
 
 
-async def _behave(job: Job) -> Any:
+async def behave(job: Job) -> Any:
+    """What a payload asks its handler to do, as `Behaviour` in server.go."""
     try:
         wanted = json.loads(job.payload)
         assert isinstance(wanted, dict)

@@ -147,10 +147,12 @@ async def test_graceful_stop_of_either_side_gives_the_task_to_the_other(
         await until(lambda: peer.began)
         await peer.do("stop")
         assert await look.state(slow.id) == "pending"
+        assert "pending_since" not in await look.fields(slow.id)
         settings = {**FAST, "shutdown_timeout": 0.2}
         async with app.worker("shared", **settings):
             await until(lambda: side.began)
         assert await look.state(slow.id) == "pending"
+        assert "pending_since" in await look.fields(slow.id)
         await peer.serve("py:work", queue="shared")
         await look.ends(slow.id, "gone")
     assert await look.counters() == (1, 0)

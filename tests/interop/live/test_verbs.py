@@ -78,6 +78,11 @@ async def test_both_inspectors_list_active_tasks_of_both_alike(program: Path, ur
             await look.ends(two["id"], "active")
             listed = await same_listing(app, peer, "shared", "active")
             assert {row["id"] for row in listed} == {one.id, two["id"]}
+
+            async def both_are_shown() -> bool:  # a worker writes its record in a thread of its own
+                return len(await peer.do("servers")) == 2
+
+            await until(both_are_shown)
             servers = {server["PID"]: server for server in await peer.do("servers")}
             for server in await app.inspector().servers():
                 assert servers[server.pid]["Queues"] == dict(server.queues)
@@ -127,6 +132,22 @@ async def test_archive_and_delete(program: Path, url: str, redis_client: Any, st
                 await app.inspector().delete("shared", task_id)
         for task_id in ids:
             assert await look.state(task_id) == "gone"
+    assert await check_invariant(redis_client) == []
+
+
+async def test_go_refuses_to_touch_what_we_run(program: Path, url: str, redis_client: Any) -> None:
+    side, look = PythonSide(url), Look(redis_client, "shared")
+    async with side.app as app, go_peer(program, url) as peer, app.worker("shared", **FAST):
+        handle = await app.enqueue("py:work", {"behave": "sleep", "ms": 600_000}, queue="shared")
+        await until(lambda: side.began)
+        for verb in ("run", "archive", "delete"):
+            with pytest.raises(GoError, match=r"running|active"):
+                await peer.do(verb, queue="shared", id=handle.id)
+        with pytest.raises(GoError, match=r"running|active"):
+            await peer.do("delete_queue", queue="shared", force=True)
+        assert await look.state(handle.id) == "active"
+        await app.inspector().cancel("shared", handle.id, then="delete")
+        await look.ends(handle.id, "gone")
     assert await check_invariant(redis_client) == []
 
 

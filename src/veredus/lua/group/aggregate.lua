@@ -79,7 +79,8 @@ for i = 1, count do
     redis.call('HSET', key, 'unique_key', lock)
   end
   if expires ~= '' then redis.call('HSET', key, 'expires_at', whole(instant(expires, now_up))) end
-  if group ~= '' then redis.call('HSET', key, 'group', group, 'group_seq', arrival(nanoseconds, i)) end
+  if group ~= '' and at then redis.call('HSET', key, 'due_group', group) end
+  if group ~= '' and not at then redis.call('HSET', key, 'group', group, 'group_seq', arrival(nanoseconds, i)) end
   if order_key ~= '' then redis.call('HSET', key, 'order_key', order_key) end
   if order_key ~= '' and order_hold == '1' then redis.call('HSET', key, 'order_hold', '1') end
   if limit_key ~= '' then redis.call('HSET', key, 'limit_key', limit_key) end

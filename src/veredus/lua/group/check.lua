@@ -3,7 +3,7 @@
 -- ARGV  task_prefix group_prefix set_ms limit most count {group set_id max_size max_delay_ms grace_ms}* [now_ms]
 -- RETURNS  {now_ms, {code, due, ...}}, two numbers per group: 1 a set was made, 0 not ripe, -1 it had no members, -2 its key
 --   is no sorted set, 2 left alone because `limit` sets were made; and when it is (or the rest is) ripe in ms, or -1
--- include: clock checks chunks arrival
+-- include: clock checks chunks arrival grow
 -- Ripe: by size, by the age of the oldest, or because nobody joined for the grace period; 0 switches the first two off.
 -- `most` bounds a set without a size. Asked again with a set that was made, it answers 1 again: a lost reply costs nothing.
 local sets, groups = unpack(KEYS)
@@ -52,6 +52,7 @@ local function stage(key, set, number, size)
     ids[#ids + 1] = rows[i]
     scored[i], scored[i + 1] = rows[i + 1], rows[i]
   end
+  may_grow(set)
   in_chunks('ZADD', set, scored)
   redis.call('ZADD', sets, whole(math.ceil((now + tonumber(set_ms)) / 1000)), set)
   in_chunks('ZREM', key, ids)

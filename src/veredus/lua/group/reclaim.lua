@@ -2,7 +2,7 @@
 -- KEYS  sets groups
 -- ARGV  group_prefix limit set [now_ms]
 -- RETURNS  {number of members given back, 1 if there may be more or 0, {set that could not be given back, reason, ...}}
--- include: clock checks chunks regroup
+-- include: clock checks chunks regroup grow
 -- In portions of `limit`: a set that has lost members to its group can no longer be aggregated, so that is safe.
 local sets, groups = unpack(KEYS)
 local group_prefix, limit, named = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -19,6 +19,7 @@ elseif redis.call('ZSCORE', sets, named) then
 end
 
 local moved, bad, more = 0, {}, #stale == 100
+if #stale > 0 then may_grow(sets) end
 for _, set in ipairs(stale) do
   if moved >= limit then
     more = true

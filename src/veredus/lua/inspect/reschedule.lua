@@ -2,7 +2,7 @@
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix channel due_at count {task_id seen_at}* [now_ms]
 -- RETURNS  one code per task: 1 rescheduled, 0 no such task, -1 it is running, -3 it is not where its state says
--- include: clock checks chunks hold wakeup places locks lanes limits taking
+-- include: clock checks chunks hold wakeup places locks lanes limits taking due_group
 -- One that waits for a retry still does, in its place; any other is scheduled and takes its place in its lane when it is due.
 local channel, count = ARGV[2], tonumber(ARGV[4])
 local now, now_up, nanoseconds = clock(ARGV[5 + count * 2])
@@ -19,6 +19,7 @@ for _, task in ipairs(tasks) do
   redis.call('ZADD', due, whole(at), task.id)
   redis.call('HSET', task.key, 'state', state)
   redis.call('HDEL', task.key, 'pending_since', 'held', 'limited_by')
+  if task.group then leave_group_until_due(task.key, task.group, task.lock) end
   if task.limited_by then stop_waiting(queue_prefix, task.limited_by, task.id) end
   if task.order_key and state ~= 'retry' then leave_lane(queue_prefix, task.order_key, task.id, nanoseconds) end
   keep_lock(task.lock, task.id, at - now)

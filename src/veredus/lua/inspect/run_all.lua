@@ -2,7 +2,7 @@
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix state group limit [now_ms]
 -- RETURNS  {tasks now pending, ids that left the container}
--- include: clock checks chunks hold trim tell places locks lanes limits taking putting
+-- include: clock checks chunks hold trim tell places locks lanes limits taking due_group putting
 local state, group, limit = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local now, _, nanoseconds = clock(ARGV[5])
 expect_places()

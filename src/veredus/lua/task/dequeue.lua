@@ -1,10 +1,11 @@
 -- dequeue: hand out as many tasks as asked for, each active, leased and owned by this batch; what cannot be started now stays.
 -- KEYS  pending paused active lease batch
--- ARGV  task_prefix wanted lease_ms owner number again batch_ttl_ms startable cursor loop_room thread_room process_room most_bytes [now_ms]
+-- ARGV  task_prefix wanted lease_ms owner number again batch_ttl_ms startable cursor loop_room thread_room process_room most_bytes for_go [now_ms]
 -- RETURNS  {now_ms, lease end in s, still pending (-1: paused), {id, message, ...}, {dropped id, reason, ...},
 --   {id, how to cancel it, ...}: those among the first that shall not be run but cancelled,
 --   ms after which to ask again because the queue is at its limit, or -1,
---   tasks to be looked at behind the last one, {cursor of each pool}, {type passed over that this worker does not know, ...}}
+--   tasks to be looked at behind the last one, {cursor of each pool}, {type passed over that this worker does not know, ...},
+--   {id left for a Go server, its type, ...}}
 -- include: clock checks chunks grow hold types
 -- `batch` remembers the number of this worker's last batch. Asked again with a number already served (its reply was
 -- lost, or an old request arrives after a newer one), the script hands out that same batch instead of a second one.
@@ -12,10 +13,12 @@
 -- \2prefix\0pool, the longest first; empty for every type. Pools: 1 loop, 2 thread, 3 process; `..._room` is how many more
 -- each can start. `cursor` is a task that was passed over before: only tasks behind it are looked at. The cursor of a pool
 -- that is returned is a task up to which nothing is left that this pool could start. No more than `most_bytes` of messages are
--- handed out at once, but always one task: a slow connection would need longer for more than their leases last.
+-- handed out at once, but always one task: a slow connection would need longer for more than their leases last. `for_go` says
+-- which tasks are left for Go servers that serve this queue as well (include/for_go.lua); empty if there are none.
 local pending, paused, active, lease, batch = unpack(KEYS)
 local task_prefix, wanted, lease_ms, owner, number, again, batch_ttl, startable, cursor = unpack(ARGV)
-local now, now_up, nanoseconds = clock(ARGV[14])
+local terms = ARGV[14]
+local now, now_up, nanoseconds = clock(ARGV[15])
 local queue_prefix = string.sub(task_prefix, 1, -3)
 local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
 local rows, dropped, cancels = {}, {}, {}
@@ -43,14 +46,14 @@ if tonumber(redis.call('GET', batch) or 0) >= tonumber(number) then
     end
   end
   local length = redis.call('LLEN', pending)
-  return { now, lease_end, length, rows, dropped, cancels, -1, length, {}, {} }
+  return { now, lease_end, length, rows, dropped, cancels, -1, length, {}, {}, {} }
 end
 
 -- One question for all: most queues are neither paused nor limited.
 local limits, gate = queue_prefix .. 'limits', nil
 local is_plain = redis.call('EXISTS', paused, limits, queue_prefix .. 'limited') == 0
 if not is_plain then
-  if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped, cancels, -1, 0, {}, {} } end
+  if redis.call('EXISTS', paused) == 1 then return { now, lease_end, -1, rows, dropped, cancels, -1, 0, {}, {}, {} } end
   if redis.call('EXISTS', limits) == 1 then
     -- include: lanes limits admission
     gate = admission(queue_prefix, now, now_up, nanoseconds)
@@ -74,7 +77,7 @@ if gate then
   local free, wait, is_told = gate.queue()
   if free <= 0 then
     if is_told then redis.call('SET', queue_prefix .. 'full', 1, 'PX', 60000) end
-    return { now, lease_end, length, rows, dropped, cancels, wait, length, {}, {} }
+    return { now, lease_end, length, rows, dropped, cancels, wait, length, {}, {}, {} }
   end
   wanted = math.min(wanted, free)
 end
@@ -137,6 +140,12 @@ local function pass(id)
   end
 end
 
+local left_for_go, is_for_go = {}, nil
+if terms ~= '' then
+  -- include: locks for_go
+  is_for_go = rule_for_go(terms, now, left_for_go)
+end
+
 local count, ids, keys, leases, locked = 0, {}, {}, {}, {}
 local bytes_left = tonumber(ARGV[13])
 while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked - begun < SCAN + wanted do
@@ -173,6 +182,9 @@ while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked 
     else
       if sub(fields[1], 1, head_size) ~= head then look_up_pool(fields[1]) end
       if not cancel and (not pool or room[pool] == 0) then
+        is_left = true
+        pass(id)
+      elseif is_for_go and not cancel and pool ~= ANY and is_for_go(id, key, fields[1], looked) then
         is_left = true
         pass(id)
       elseif count > 0 and #fields[1] > bytes_left then
@@ -269,4 +281,4 @@ if taken > 0 then
   local is_exact = not gate and #expired == 0 and #strays == 0 -- else others may have become pending meanwhile
   length = is_exact and length - taken or redis.call('LLEN', pending)
 end
-return { now, lease_end, length, rows, dropped, cancels, -1, behind, cursors, unknown }
+return { now, lease_end, length, rows, dropped, cancels, -1, behind, cursors, unknown, left_for_go }

@@ -57,13 +57,13 @@ end
 -- Look at every task before the first write.
 local dropped = {}
 for _, task in ipairs(found) do
-  local fields = redis.pcall('HMGET', task_prefix .. task.id, 'msg', 'group', 'unique_key', 'front', 'order_key')
+  local fields = redis.pcall('HMGET', task_prefix .. task.id, 'msg', 'group', 'unique_key', 'front', 'order_key', 'due_group')
   if fields.err then
     task.reason = 'wrongtype'
   elseif not fields[1] then
     task.reason = 'dangling'
   else
-    task.group, task.lock, task.front, task.order_key = fields[2], fields[3], fields[4], fields[5]
+    task.group, task.lock, task.front, task.order_key = fields[6] or fields[2], fields[3], fields[4], fields[5]
     -- A group whose key is damaged cannot take it in: it runs on its own then, and holds up nobody else.
     local is_grouped = task.group and task.group ~= ''
     if is_grouped and type(redis.pcall('ZCARD', group_prefix .. task.group)) ~= 'number' then task.group = nil end
@@ -84,7 +84,8 @@ for _, task in ipairs(found) do
     redis.call('ZADD', group_prefix .. task.group, whole(math.floor(now / 1000)), task.id)
     redis.call('SADD', groups, task.group)
     moved = moved + 1
-    redis.call('HSET', key, 'state', 'aggregating', 'group_seq', arrival(nanoseconds, moved))
+    redis.call('HSET', key, 'state', 'aggregating', 'group', task.group, 'group_seq', arrival(nanoseconds, moved))
+    redis.call('HDEL', key, 'due_group')
   elseif task.order_key and not join_lane(queue_prefix, task.order_key, task.id, now) then
     park(queue_prefix, task.id, nanoseconds) -- it has taken its place, and waits for its turn
     redis.call('HDEL', key, 'front')

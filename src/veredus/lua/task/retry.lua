@@ -2,7 +2,7 @@
 -- KEYS  active lease retry scheduled due processed failed
 -- ARGV  task_prefix channel count {task_id owner message delay_ms is_failure front crashed traceback}* [now_ms]
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
--- include: clock checks hold counters wakeup lanes limits
+-- include: clock checks hold counters wakeup lanes limits due_group
 -- A retry is a delayed task like any other: same index, same rule for waking the forwarders.
 local active, lease, retry, scheduled, due, processed, failed = unpack(KEYS)
 local task_prefix, channel, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -28,6 +28,8 @@ for i = 1, count do
     redis.call('HSET', key, 'msg', message, 'state', 'retry')
     redis.call('HDEL', key, 'held', 'slots', 'front', 'traceback')
     if traceback ~= '' then redis.call('HSET', key, 'traceback', traceback) end
+    local group = redis.call('HGET', key, 'group') -- of one that Go's inspector ran alone
+    if group then leave_group_until_due(key, group, held[3]) end
     keep_lock(held[3], id, at - now)
     if held[5] then free_slots(string.sub(task_prefix, 1, -3), held[5], id, now, nanoseconds) end
     if marked then

@@ -31,7 +31,7 @@ for i = 1, count do
     redis.call('HSET', key, 'msg', message, 'state', 'scheduled')
     if lock ~= '' then redis.call('HSET', key, 'unique_key', lock) end
     if expires ~= '' then redis.call('HSET', key, 'expires_at', whole(instant(expires, now_up))) end
-    if group ~= '' then redis.call('HSET', key, 'group', group) end -- so that forward brings it to its group
+    if group ~= '' then redis.call('HSET', key, 'due_group', group) end -- which group it will join: see include/due_group.lua
     redis.call('ZADD', scheduled, whole(math.ceil(at / 1000)), id)
     redis.call('ZADD', due, whole(at), id)
     if not first_new or at < first_new then first_new = at end

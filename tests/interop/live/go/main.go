@@ -65,6 +65,8 @@ func (p *Peer) obey(order Order) (any, error) {
 		return nil, nil
 	case "enqueue":
 		return p.enqueue(order)
+	case "send_struct":
+		return p.sendStruct(order)
 	case "schedule":
 		return p.schedule(order)
 	default:

@@ -22,6 +22,8 @@ type ServeConfig struct {
 	GroupGraceMs int64          `json:"group_grace_ms"`
 	GroupSize    int            `json:"group_size"`
 	ShutdownMs   int64          `json:"shutdown_ms"`
+	// NoFailure lets IsFailure say of every error that it is none.
+	NoFailure bool `json:"no_failure"`
 }
 
 // Behaviour is what a payload asks its handler to do. A payload that is something else is simply run.
@@ -46,6 +48,9 @@ func (p *Peer) serve(config ServeConfig) error {
 	if config.RetryMs > 0 {
 		settings.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return ms(config.RetryMs) }
 	}
+	if config.NoFailure {
+		settings.IsFailure = func(error) bool { return false }
+	}
 	if config.GroupGraceMs > 0 {
 		settings.GroupAggregator = asynq.GroupAggregatorFunc(aggregate)
 	}
@@ -53,14 +58,24 @@ func (p *Peer) serve(config ServeConfig) error {
 	return p.server.Start(mux)
 }
 
-// aggregate joins the payloads with a comma, in the order in which Asynq hands them over.
+// aggregate joins the payloads with a comma, in the order in which Asynq hands them over. The groups "panic" and "nothing" do not
+// become a task.
 func aggregate(group string, tasks []*asynq.Task) *asynq.Task {
 	var parts [][]byte
+	types := []string{}
 	for _, task := range tasks {
 		parts = append(parts, task.Payload())
+		types = append(types, task.Type())
 	}
-	say(map[string]any{"aggregated": group, "size": len(tasks)})
-	return asynq.NewTask("aggregated:"+group, bytes.Join(parts, []byte(",")))
+	joined := bytes.Join(parts, []byte(","))
+	say(map[string]any{"aggregated": group, "types": types, "payload": joined, "at": now()})
+	switch group {
+	case "panic":
+		panic("told to panic")
+	case "nothing":
+		return nil
+	}
+	return asynq.NewTask("aggregated:"+group, joined)
 }
 
 func run(ctx context.Context, task *asynq.Task, config ServeConfig) (err error) {
@@ -71,7 +86,7 @@ func run(ctx context.Context, task *asynq.Task, config ServeConfig) (err error) 
 	deadline, _ := ctx.Deadline()
 	fact := map[string]any{
 		"type": task.Type(), "id": id, "queue": queue, "retried": retried, "max_retry": maxRetry, "payload": task.Payload(),
-		"headers": headersOfTask(task), "deadline": deadline.Unix(), "at": now(),
+		"headers": headersOfTask(task), "deadline": deadline.Unix(), "deadline_ns": deadline.UnixNano(), "at": now(),
 	}
 	tell := func(what string) {
 		copied := map[string]any{}

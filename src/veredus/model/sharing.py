@@ -1,0 +1,106 @@
+"""Which tasks of a queue are left for Go servers that serve it too.
+
+An idle Veredus worker sees a new task at once, an idle Go server at its next poll: left to chance, Go would hardly ever
+get one. So some of the tasks that arrive in a short queue are left until Go has had time to poll: Go's part of them is
+its part of the worker processes. What Go does not take by then is run here, and nothing is left for a while.
+
+A Go server does not say which types it has handlers for, and fails a task that it has none for. So of each type one
+task is left at first, as a trial; only when Go has run that does it get its part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+POLL = 1.5
+"""Seconds for which a task is left: the longest pause between two polls of an idle Go server."""
+FIRST_BREAK, LONGEST_BREAK = 10.0, 60.0
+"""Seconds for which nothing is left after Go took nothing: it is busy, or gone; longer each time."""
+MOST_TYPES = 1000
+
+_NO_HANDLER = re.compile(rb'handler not found for task "([^"]+)"')
+
+
+class Share:
+    """Of one queue. Times in seconds by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.percent = 0
+        self._go: frozenset[str] = frozenset()
+        self._most = 0
+        self._for_go: set[str] = set()
+        """Types that Go has run."""
+        self._not_for_go: set[str] = set()
+        """Types that a Go server had no handler for."""
+        self._left: dict[str, str] = {}
+        """The tasks that were left last, with their types."""
+        self.trials: dict[str, str] = {}
+        """By type, a task that somebody has taken: whether Go has run it is to be found out."""
+        self._running: set[str] = set()
+        """Types whose trial was active when it was looked at last."""
+        self._off_until = 0.0
+        self._break = FIRST_BREAK
+
+    def serve(self, go: Collection[str], ours: int, most: int) -> None:
+        """These servers of Go and so many processes of ours are alive; together Go's run at most so many tasks."""
+        self.percent = round(100 * len(go) / (len(go) + ours)) if go else 0
+        self._most = most
+        if self._go != frozenset(go):
+            self._go = frozenset(go)
+            for memory in (self._for_go, self._not_for_go, self._left, self.trials, self._running):
+                memory.clear()  # the new ones may have other handlers
+
+    def terms(self, now: float) -> str:
+        """For the dequeue script; empty while nothing is left for Go."""
+        if not self.percent or now < self._off_until:
+            return ""
+        known = "".join(f"\1{name}\0" for name in self._for_go)
+        not_left = "".join(f"\2{name}\0" for name in self._not_for_go | self.trials.keys())
+        return f"{self.percent} {round(POLL * 1000)} {self._most}{known}{not_left}"
+
+    def answered(self, rows: Iterable[tuple[str, bytes]], left: Iterable[tuple[str, str]], now: float) -> None:
+        """These tasks were taken, and those were left for Go."""
+        taken = set()
+        for task_id, message in rows:
+            taken.add(task_id)
+            found = _NO_HANDLER.search(message)
+            if found:
+                self._learn(found[1].decode(errors="replace"), is_known=False)
+        for name in [name for name, task_id in self.trials.items() if task_id in taken]:
+            del self.trials[name]  # it has come back, and is run here
+        before, self._left = self._left, dict(left)
+        if before.keys() & taken:  # Go had its time
+            self._off_until, self._break = now + self._break, min(2 * self._break, LONGEST_BREAK)
+            self._left.clear()
+            return
+        gone = {task_id: name for task_id, name in before.items() if task_id not in self._left}
+        if gone:
+            self._break = FIRST_BREAK
+        for task_id, name in gone.items():
+            if name not in self._for_go:
+                self.trials[name] = task_id
+
+    def found(self, name: str, task_id: str, state: str, message: bytes) -> None:
+        """What has become of the trial of this type; no state if it is gone."""
+        if self.trials.get(name) != task_id:
+            return  # more is known since it was asked for
+        if state == "active" and name not in self._running:
+            self._running.add(name)  # without a handler, Go gives it up at once: active again, it is being run
+            return
+        self._running.discard(name)
+        del self.trials[name]
+        if state in ("", "completed", "active"):
+            self._learn(name, is_known=True)
+        elif state in ("retry", "archived"):
+            self._learn(name, is_known=not _NO_HANDLER.search(message))
+        # else it has not run: the next one is another trial
+
+    def _learn(self, name: str, *, is_known: bool) -> None:
+        """That one Go server has no handler counts more than that another one has."""
+        if not is_known:
+            self._for_go.discard(name)
+            self.trials.pop(name, None)
+        types = self._for_go if is_known else self._not_for_go
+        if len(types) < MOST_TYPES and name not in self._not_for_go:
+            types.add(name)
