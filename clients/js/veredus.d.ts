@@ -79,6 +79,8 @@ export interface Options {
   ackDelay?: number;
   backoffBase?: number;
   backoffMax?: number;
+  /** So often a request is sent again, under its number, that was rejected as retryable. */
+  retries?: number;
   connectTimeout?: number;
   stallTimeout?: number;
   client?: string;

@@ -17,6 +17,7 @@ const DEFAULTS = Object.freeze({
   ackDelay: 0.1, // or so many seconds after the first of them
   backoffBase: 0.2, // seconds; doubled by each failure, at most backoffMax, a random part of it is waited
   backoffMax: 20,
+  retries: 5, // so often a request is sent again, under its number, that was rejected as retryable
   connectTimeout: 10, // from the first byte to the welcome
   stallTimeout: 5, // the gateway says that there is more, and nothing comes
   client: 'veredus-js/0.1.0',
@@ -184,7 +185,7 @@ export class Session {
     const rid = this.#nextRid++;
     this.#remember();
     return new Promise((resolve, reject) => {
-      const entry = { rid, action, serial, noReply, resolve, reject, sent: false, body: encodeBody(body) };
+      const entry = { rid, action, serial, noReply, resolve, reject, sent: false, rejects: 0, body: encodeBody(body) };
       if (deadline !== undefined) {
         entry.until = Date.now() + deadline * 1000;
         // The gateway answers at the deadline; this timer is for when no gateway can be reached.
@@ -408,13 +409,17 @@ export class Session {
   }
 
   #later() {
-    const { backoffBase, backoffMax } = this.#options;
-    const most = Math.min(backoffMax, backoffBase * 2 ** this.#failures);
-    const delay = this.#retryAfter + Math.random() * most;
+    const delay = this.#backoff(this.#failures, this.#retryAfter);
     this.#failures += 1;
     this.#retryAfter = 0;
     this.#setState('waiting', delay);
     this.#retryTimer = setTimeout(() => this.#connect(), delay * 1000);
+  }
+
+  /** Seconds before the next try after so many failures. */
+  #backoff(failures, retryAfter) {
+    const { backoffBase, backoffMax } = this.#options;
+    return retryAfter + Math.random() * Math.min(backoffMax, backoffBase * 2 ** failures);
   }
 
   #online = () => {
@@ -484,15 +489,7 @@ export class Session {
         this.#accepted(frame.rid);
         break;
       case 'reject':
-        this.#settle(frame.rid, (e) =>
-          e.reject(
-            new RequestRejected(`${e.action}: ${frame.error || frame.code}`, {
-              code: frame.code,
-              retryable: Boolean(frame.retryable),
-              retryAfter: (frame.retry_after_ms ?? 0) / 1000,
-            }),
-          ),
-        );
+        this.#rejected(frame);
         break;
       case 'ping':
         this.#top = Math.max(this.#top, frame.top ?? 0);
@@ -535,7 +532,7 @@ export class Session {
   #welcome(frame) {
     clearTimeout(this.#helloTimer);
     const before = this.#sid;
-    const base = frame.cursor ?? { epoch: '', seq: 0, ts: 0 };
+    const base = { epoch: '', seq: 0, ts: 0, ...frame.cursor }; // the gateway leaves out what is zero
     this.#sid = frame.sid;
     this.#secret = frame.secret;
     this.#limits = frame.limits ?? {};
@@ -689,10 +686,15 @@ export class Session {
   #memberAnswer({ group, joined, code, error }) {
     const entry = this.#groups.get(group);
     if (!entry) return;
-    if (code) {
+    if (RETRYABLE.has(code)) {
+      // The gateway could not say. Whoever waits for the answer asks again anyway.
+      if (!entry.promise && !entry.asking) {
+        entry.asking = true;
+        setTimeout(() => this.#askMember(group, entry), 1000);
+      }
+    } else if (code) {
       this.#groups.delete(group); // it will not be asked again
-      const text = `group ${group}: ${error || 'refused'}`;
-      entry.reject?.(new RequestRejected(text, { code, retryable: RETRYABLE.has(code) }));
+      entry.reject?.(new RequestRejected(`group ${group}: ${error || 'refused'}`, { code }));
     } else if (Boolean(joined) === entry.wanted) {
       entry.resolve?.();
       this.#groups.set(group, { wanted: entry.wanted });
@@ -717,6 +719,28 @@ export class Session {
     this.#socket.send(text);
   }
 
+  /** Nothing came of it. What may succeed later is sent again under the same number, so often and until its deadline. */
+  #rejected(frame) {
+    const entry = this.#requests.get(frame.rid);
+    if (!entry) {
+      this.#orphans.delete(frame.rid);
+      return;
+    }
+    const retryAfter = (frame.retry_after_ms ?? 0) / 1000;
+    const delay = this.#backoff(entry.rejects, retryAfter) * 1000;
+    entry.rejects += 1;
+    if (frame.retryable && entry.rejects <= this.#options.retries && !(Date.now() + delay >= entry.until)) {
+      entry.sent = false;
+      entry.again = setTimeout(() => {
+        if (this.#welcomed && !entry.sent) this.#sendRequest(entry);
+      }, delay);
+      return;
+    }
+    const { code } = frame;
+    const text = `${entry.action}: ${frame.error || code}`;
+    this.#settle(frame.rid, (e) => e.reject(new RequestRejected(text, { code, retryable: Boolean(frame.retryable), retryAfter })));
+  }
+
   #accepted(rid) {
     const entry = this.#requests.get(rid);
     if (entry?.noReply) this.#settle(rid, (e) => e.resolve(undefined));
@@ -738,6 +762,7 @@ export class Session {
     if (!entry) return false;
     this.#requests.delete(rid);
     clearTimeout(entry.timer);
+    clearTimeout(entry.again);
     entry.unlisten?.();
     how(entry);
     return true;
@@ -885,15 +910,17 @@ export class Session {
   }
 
   #import({ sid, secret, cursor, rid }) {
-    if (typeof sid !== 'string' || typeof secret !== 'string' || !Number.isSafeInteger(cursor?.seq)) {
+    const { epoch = '', seq = 0, ts = 0 } = cursor ?? {};
+    const numbers = [seq ?? 0, ts ?? 0]; // an earlier version of this module stored null where nothing was handled
+    if (typeof sid !== 'string' || typeof secret !== 'string' || !cursor || !numbers.every(Number.isSafeInteger)) {
       throw new TypeError('resume: expected what export() returned');
     }
     this.#imported = true;
     this.#sid = sid;
     this.#secret = secret;
-    this.#epoch = cursor.epoch;
-    this.#received = this.#handled = this.#acked = cursor.seq;
-    this.#handledTime = cursor.ts;
+    this.#epoch = epoch;
+    this.#received = this.#handled = this.#acked = numbers[0];
+    this.#handledTime = numbers[1];
     this.#nextRid = Number.isSafeInteger(rid) && rid > 0 ? rid : 1;
   }
 }

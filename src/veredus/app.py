@@ -27,7 +27,7 @@ from veredus.model.grouping import GRACE, Aggregation, check_pattern, check_seco
 from veredus.model.job import Job
 from veredus.model.limits import Limit, Limits, check_limits
 from veredus.model.names import check_name
-from veredus.model.options import OptionArgs, Options, seconds
+from veredus.model.options import OptionArgs, Options, check_unserved, seconds
 from veredus.model.request import ActionRule
 from veredus.model.retry import RetryDelay, as_function
 from veredus.scheduler.declare import Scheduling
@@ -62,6 +62,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         queue: str = "default",
         durability: str = "any",
         check_arguments: bool = True,
+        strict: bool = False,
         max_payload: int = DEFAULT_MAX_PAYLOAD,
         result_ttl: float | timedelta = 600,
         patience: float = 5.0,
@@ -69,11 +70,15 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         lifespan: Lifespan | None = None,
         archive_size: int | None = None,
         archive_days: int | None = None,
+        unserved: str = "warn",
     ) -> None:
+        """`unserved`: what happens to a task whose order key, limit or group nobody alive keeps, as on a queue that
+        only Go serves: `warn`, `refuse` (raises QueueUnserved) or `ignore`."""
         super().__init__()
         self._url = url
         self.archive = ArchiveLimits.make(archive_size, archive_days)
         self._check_arguments = check_arguments
+        self._strict = strict
         self._defaults = Options().merged({"queue": queue, "durability": durability})
         if not isinstance(max_payload, int) or max_payload < 1:
             raise ConfigError("max_payload", max_payload, "a number of bytes of at least 1")
@@ -93,6 +98,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         self.aggregations: list[Aggregation] = []
         self.limits: dict[str, tuple[Limit, ...]] = {}
         """Of queues; those of tasks are theirs."""
+        self._unserved = check_unserved(unserved)
         self._patience = seconds("patience", patience)
         self._timeout = seconds("timeout", timeout)
         self._portal = BlockingPortal()
@@ -119,6 +125,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         limit: Limits = None,
         payload: str = "json",
         check_arguments: bool | None = None,
+        strict: bool | None = None,
         **options: Unpack[OptionArgs],
     ) -> TaskDecorator: ...
     def task(self, function: Any = None, /, **settings: Any) -> Any:  # type: ignore[misc]
@@ -126,7 +133,8 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
 
         `name` is its type on the wire (default `module.function`), `run_in` one of loop, thread, process,
         `payload="raw"` gives the handler the bytes; `check_arguments=False` sends arguments of any type, to be refused
-        on arrival if they do not fit; all else are enqueue options.
+        on arrival if they do not fit; `strict=True` refuses on arrival what Go would ignore: unknown fields, null for
+        an empty value, 3.0 for an int. All else are enqueue options.
         """
         if function is None:
             return TaskDecorator(self, settings)
@@ -137,9 +145,12 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         that fits the handler's one parameter."""
         from veredus.wire.payload import value_codec_for
 
+        strict = settings.get("strict")
+
         def declare(function: Callable[P, R]) -> Task[P, R, Any]:
             settings.setdefault("queue", name)
-            return self._declare(function, name=name, codec=value_codec_for(function), **settings)
+            codec = value_codec_for(function, strict=self._is_strict(strict))
+            return self._declare(function, name=name, codec=codec, **settings)
 
         return declare
 
@@ -164,6 +175,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         grace: float | timedelta = GRACE,
         max_delay: float | timedelta | None = None,
         max_size: int | None = None,
+        strict: bool | None = None,
     ) -> Callable[[F], F]:
         """Declare what becomes of a group: `def digest(group: str, jobs: list[Job])` returns a `task.call(...)`.
 
@@ -184,7 +196,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
             raise ConfigError("pattern", pattern, "a pattern that no other aggregator of this app has for this queue")
 
         def declare(function: F) -> F:
-            decode = member_decoder_for(function)
+            decode = member_decoder_for(function, strict=self._is_strict(strict))
             self.aggregations.append(Aggregation(**settings, function=function, decode=decode))
             return function
 
@@ -226,6 +238,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         limit: Limits = None,
         payload: str = "json",
         check_arguments: bool | None = None,
+        strict: bool | None = None,
         registry: dict[str, Task[..., Any, Any]] | None = None,
         **options: Any,
     ) -> Task[P, R, Any]:
@@ -242,7 +255,7 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
             self,
             function,
             name=name,
-            codec=codec or codec_for(function, payload),
+            codec=codec or codec_for(function, payload, strict=self._is_strict(strict)),
             options=self._defaults.merged(options),
             run_in=run_in,
             retry_delay=None if retry_delay is None else as_function(retry_delay),
@@ -252,6 +265,9 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         )
         registry[name] = task
         return task
+
+    def _is_strict(self, given: bool | None) -> bool:
+        return self._strict if given is None else given
 
     # Sending.
 
@@ -354,6 +370,8 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
                 clock=self.clock,
                 middlewares=self.send_middlewares,
                 confirms=self._stage is None,
+                unserved=self._unserved if self._stage is None else "ignore",
+                is_limited=self._is_limited,
             )
             self._connections.desk = Desk(self._connections.client, self._portal, self._function_of, self.clock)
             if self.url is not None and self._stage is None:
@@ -361,6 +379,10 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
 
                 _say_server(parse_url(self.url).describe())
         return self._connections
+
+    def _is_limited(self, task_type: str, queue: str) -> bool:
+        known = self.tasks.get(task_type)
+        return bool(self.limits.get(queue) or (known is not None and known.limits))
 
     def open_redis(self, name: str = "veredus") -> Redis:
         """A Redis that connects at the first call: the given URL, the environment's, or the embedded server."""

@@ -25,6 +25,7 @@
     │   ├── QueueNotFound      no queue of that name was ever used
     │   ├── QueueNotEmpty      the queue still has tasks
     │   ├── QueueClosed        the queue takes no new tasks until it is opened again
+    │   ├── QueueUnserved      nobody alive keeps what an option of the task promises (App(unserved="refuse"))
     │   ├── GroupNotFound      no task waits in a group of that name
     │   ├── LaneNotHeld        no archived task holds up the tasks with this order key
     │   └── ArchiveFull        the archive has no room for so many tasks
@@ -33,6 +34,7 @@
     ├── GatewayError
     │   ├── Unauthorized       a client's token was refused
     │   ├── Unreachable        no gateway could be reached
+    │   ├── OutboxFull         a client has so much unread that there is no room for more
     │   ├── SessionClosed      the gateway ended the session for good, or this side closed it
     │   └── RequestError
     │       ├── RequestRejected  refused before it was accepted: it did not run
@@ -225,6 +227,14 @@ class QueueClosed(QueueError):
         super().__init__(f"queue {queue!r} is closed: it takes no new tasks until it is opened (veredus queue open)")
 
 
+class QueueUnserved(QueueError):
+    """No worker is alive that keeps what an option of the task promises; raised with `App(unserved="refuse")`."""
+
+    def __init__(self, queue: str, option: str, reason: str) -> None:
+        self.queue, self.option = queue, option
+        super().__init__(f"queue {queue!r}: a task with {option} was refused: {reason}")
+
+
 class GroupNotFound(QueueError):
     """No task waits in a group of that name."""
 
@@ -280,6 +290,10 @@ class Unauthorized(GatewayError):
 
 class Unreachable(GatewayError, ConnectionError):
     """No gateway could be reached, or none welcomed us in time."""
+
+
+class OutboxFull(GatewayError):
+    """A client has so much unread that there is no room for another message: `notify(..., full="raise")`."""
 
 
 class SessionClosed(GatewayError):

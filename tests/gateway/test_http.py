@@ -139,6 +139,24 @@ async def test_too_much_at_once_is_refused_as_a_whole(
     assert [one["body"] for one in await client.take(2)] == [1, 2]
 
 
+async def test_a_body_of_the_largest_size_is_delivered(app: App) -> None:
+    async with gateway(app, http="127.0.0.1:0") as gw:
+        client = await JsonClient.connect(gw, max_size=None)
+        await client.hello("ada")
+        body = b"x" * (1024 * 1024)
+        async with httpx.AsyncClient(base_url=f"http://{gw.http_address}", timeout=PATIENCE) as http:
+            row = {"target_type": "session", "target_id": client.sid, "data64": base64.b64encode(body).decode()}
+
+            async def pushed() -> bool:
+                return bool((await http.post("/push", json=row)).json()["success"])
+
+            for _ in range(2):
+                await until(pushed, what="room, once the one before is acknowledged")
+                (message,) = await client.take(1)
+                assert base64.b64decode(message["body64"]) == body
+                await client.ack()
+
+
 async def test_a_push_to_a_user_succeeds_if_one_session_takes_it(app: App) -> None:
     async with gateway(app, http="127.0.0.1:0", quota_entries=1) as gw:
         full, free = [await JsonClient.open(gw, "ada") for _ in range(2)]

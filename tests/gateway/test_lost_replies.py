@@ -12,7 +12,6 @@ from tests.support.proxy import Proxy, proxy_before
 from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App
-from veredus.gateway import routing
 from veredus.gateway.server import Gateway
 from veredus.store.intake import ENQUEUE
 from veredus.store.outbox import ACCEPT, ACK
@@ -86,20 +85,14 @@ async def test_a_request_is_recorded_although_the_first_try_did_not_get_there(
         assert at.ran == ["x"]
 
 
-async def test_a_request_that_cannot_be_recorded_is_refused_in_the_end_and_may_come_again(
-    valkey_server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routing, "PATIENCE", 0.2)
+async def test_a_request_is_held_until_it_is_known_whether_it_is_recorded(valkey_server: RealServer) -> None:
+    """Others are refused meanwhile: of those nothing was sent."""
     async with scene(valkey_server) as at:
         at.lose(ACCEPT.sha, requests=LOSE_ALL)
         await at.client.request(3, "here", {"text": "x"})
-        refused = await at.client.frame("reject")
-        assert (refused["rid"], refused["code"], refused["retryable"]) == (3, 503, True)
-        assert refused["retry_after_ms"] > 0
-        assert LOSE_ALL - at.proxy.lose_request > 1, "it is tried more than once"
+        await until(lambda: LOSE_ALL - at.proxy.lose_request > 4, what="more tries")
         at.lose(ACCEPT.sha)
-        await until(lambda: not at.gw.delivery.degraded)
-        await at.client.request(3, "here", {"text": "x"})
+        await at.client.frame("accept", rid=3)
         assert (await at.client.frame("msg", rid=3))["body"] == "x"
         assert at.ran == ["x"]
 
@@ -132,9 +125,7 @@ async def test_a_recorded_request_that_is_never_enqueued_is_answered_by_its_dead
     valkey_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And then it is too late to run it, although the store could take it by now."""
-    monkeypatch.setattr(
-        "veredus.gateway.routing.random.uniform", lambda low, high: high
-    )  # the next try comes a second later
+    monkeypatch.setattr("veredus.gateway.taking.random.uniform", lambda low, high: 20.0)  # the next try comes late
     async with scene(valkey_server) as at:
         at.gw._store.intake._patience = 0.0
         at.lose(ENQUEUE.sha, requests=LOSE_ALL)

@@ -14,7 +14,7 @@ from tests.support.servers import RealServer
 from tests.support.waiting import pause, until
 from veredus import App
 from veredus.errors import ConnectionLost
-from veredus.gateway import acks
+from veredus.gateway import acks, upkeep
 from veredus.gateway.health import Signs, not_ready, problems
 from veredus.store.store import Store
 
@@ -47,15 +47,30 @@ async def test_redis_away_keeps_the_sockets_refuses_requests_and_goes_on(new_ser
             await until(lambda: not gw.not_ready(), what="ready again")
 
 
-async def test_a_server_that_came_back_empty_ends_the_sessions_openly(new_server: NewServer) -> None:
+async def test_a_server_that_came_back_empty_lets_clients_begin_new_sessions(new_server: NewServer) -> None:
     server = new_server()
     async with App(server.url, timeout=1.0) as app, gateway(app, position_check=0.2, heartbeat=0.4) as gw:
         client = await JsonClient.open(gw, "ada")
         server.kill()
         server.start()
-        assert await client.close_code() == 4504
+        assert await client.close_code() == 4007
         again = await JsonClient.open(gw, "ada", client.resumption())
         assert (again.welcome["result"], again.welcome["reason"]) == ("reset", "unknown")
+
+
+async def test_an_emptied_server_is_noticed_without_a_push_a_request_or_a_beat(
+    app: App, valkey_server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "BEAT", NEVER)
+    monkeypatch.setattr(upkeep, "SWEEP", 0.1)
+    async with gateway(app, position_check=NEVER, heartbeat=NEVER) as gw:
+        clients = [await JsonClient.open(gw, "ada") for _ in range(3)]
+        with valkey_server.client() as redis:
+            redis.flushall()
+        for client in clients:
+            assert await client.close_code() == 4007
+            again = await JsonClient.open(gw, "ada", client.resumption())
+            assert (again.welcome["result"], again.welcome["reason"]) == ("reset", "unknown")
 
 
 async def test_dropped_subscriptions_lose_nothing(app: App, valkey_server: RealServer) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
 from tests.support.waiting import forever, until
 from veredus import App
+from veredus.errors import ConnectionLost
 from veredus.gateway.auth import Identity
+from veredus.store import outbox
 
 
 async def _refused(client: JsonClient, rid: int) -> dict[str, Any]:
@@ -214,7 +218,7 @@ async def test_a_request_of_a_session_that_is_gone_ends_the_connection(app: App,
         with valkey_server.client() as redis:
             redis.delete(f"gw:{{{client.sid[:4]}}}:s:{client.sid}:m")
         await client.request(1, "wait")
-        assert await client.close_code() == 4504
+        assert await client.close_code() == 4007
 
 
 async def test_an_answer_that_is_read_from_the_log_counts_as_one_that_was_hinted(app: App) -> None:
@@ -239,3 +243,50 @@ async def test_leaving_groups_counts_in_a_flood(app: App) -> None:
         for _ in range(4):
             await flooder.send(*[{"t": "leave", "group": "g"}] * 50)
         assert await flooder.close_code() == 4005
+
+
+async def test_a_client_that_never_says_which_answers_it_has_seen_may_ask_for_ever(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its old requests are forgotten; the youngest ones and the open ones are still known."""
+    monkeypatch.setattr(outbox, "MAX_REQUEST_RECORDS", 20)
+    ran: list[int] = []
+
+    @app.action("note", where="gateway")
+    async def note(n: int) -> int:
+        ran.append(n)
+        return n
+
+    @app.action("wait", queue="nobody")
+    async def wait() -> None: ...
+
+    async with gateway(app) as gw:
+        client = await JsonClient.open(gw, "ada")
+        await client.request(1, "wait")
+        await client.frame("accept", rid=1)
+        for rid in range(2, 62):
+            await client.request(rid, "note", {"n": rid})
+            assert (await client.frame("msg", rid=rid))["body"] == rid
+            await client.ack()
+        for rid in (1, 2, 30, 61):
+            await client.request(rid, "note", {"n": rid})
+            await client.frame("accept", rid=rid)
+        await client.request(62, "note", {"n": 62})
+        await client.frame("msg", rid=62)
+        assert ran == list(range(2, 63)), "none of them ran again"
+
+
+async def test_a_join_without_the_store_is_answered_with_try_again(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(sid: str, group: str) -> bool:
+        raise ConnectionLost("away")
+
+    async with gateway(app, may_join=lambda who, group: True) as gw:
+        client = await JsonClient.open(gw, "ada")
+        with monkeypatch.context() as patch:
+            patch.setattr(gw._reception._sessions, "join", away)
+            await client.send({"t": "join", "group": "room"})
+            answer = (await client.frame("vol"))["body"]
+            assert (answer["joined"], answer["code"]) == (False, 503)
+        await client.send({"t": "join", "group": "room"})
+        answer = (await client.frame("vol"))["body"]
+        assert (answer["joined"], answer["code"]) == (True, 0)

@@ -12,7 +12,7 @@ import pytest
 from tests.gateway.support import JsonClient, gateway
 from tests.support.waiting import PATIENCE, until
 from veredus import App
-from veredus.errors import Unauthorized
+from veredus.errors import ConnectionLost, Unauthorized
 from veredus.gateway.auth import Identity, jwt
 from veredus.link.server import ServerLink
 from veredus.store.sessions import Attached
@@ -347,3 +347,54 @@ async def test_what_is_pushed_while_a_session_is_being_attached_is_not_forgotten
         monkeypatch.setattr(sessions, "attach", attach_slowly)
         again = await JsonClient.open(gw, "ada", client.resumption())
         assert (await again.take(1))[0]["body"] == "in between"
+
+
+@pytest.mark.parametrize("how", ["resume", "auth"])
+async def test_the_groups_of_the_token_apply_at_every_attach_and_refresh(app: App, how: str) -> None:
+    """The token is the list of its groups. What the client has joined by itself stays."""
+
+    def authenticate(token: str) -> Identity:
+        return Identity(user="ada", groups=tuple(token.split()))
+
+    async def change(client: JsonClient, token: str) -> JsonClient:
+        if how == "resume":
+            client.cut()
+            return await JsonClient.open(gw, token, client.resumption())
+        await client.send({"t": "auth", "token": token})
+        (connection,) = gw.delivery.attached.values()
+        await until(lambda: connection.identity == authenticate(token), what="the new identity")
+        return client
+
+    async def heard(client: JsonClient) -> list[str]:
+        for group in ("a", "b", "own"):
+            await app.push(group, group=group)
+        await app.push("end", session=client.sid)
+        bodies: list[str] = []
+        while not bodies or bodies[-1] != "end":
+            bodies.append((await client.frame("msg"))["body"])
+        return bodies[:-1]
+
+    async with gateway(app, authenticate=authenticate, may_join=lambda who, group: True) as gw:
+        client = await JsonClient.open(gw, "a")
+        await client.send({"t": "join", "group": "own"})
+        await client.frame("vol")
+        assert await heard(client) == ["a", "own"]
+        client = await change(client, "b")
+        assert await heard(client) == ["b", "own"]
+        client = await change(client, "a b")
+        assert await heard(client) == ["a", "b", "own"]
+        client = await change(client, "")
+        assert await heard(client) == ["own"]
+
+
+async def test_a_new_token_whose_groups_cannot_be_written_ends_the_connection(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(sid: str, groups: Any) -> bool:
+        raise ConnectionLost("away")
+
+    async with gateway(app, authenticate=lambda token: Identity(user="ada", groups=(token,))) as gw:
+        client = await JsonClient.open(gw, "a")
+        monkeypatch.setattr(gw._reception._sessions, "grant", away)
+        await client.send({"t": "auth", "token": "b"})
+        assert await client.close_code() == 4003

@@ -62,7 +62,7 @@ async def test_a_client_that_stops_reading(valkey_server: RealServer, tmp_path: 
             stalled = await _p99(app, peers, found, STUCK)
             grown = _resident_kb(pid) - memory
             print(f"p99 {calm:.1f} ms before, {stalled:.1f} ms beside a stuck client; the process grew by {grown} kB")
-            assert stalled < calm * 3 + 50
+            assert stalled < calm * 3 + 500, "others wait for a client that does not read"
             assert grown < 8_000
             stuck.cut()
             again = await JsonClient.open(site.urls("ws")[0], "stuck", stuck.resumption())

@@ -86,7 +86,7 @@ async def test_before_response_after_and_what_is_told_meanwhile(app: App, gw_sto
         (Kind.NOTIFY, "last", b'{"step":3}', "json"),
     ]
     assert (log[3].title, log[3].content, log[3].metadata, log[3].sync_hint) == ("t", "c", {"k": "v"}, 2)
-    assert [one.bind_client_seq_id for one in log] == [0, 1, 0, 1]
+    assert [one.bind_client_seq_id for one in log] == [1, 1, 0, 1]
     assert log[3].create_time > 0
 
 
@@ -115,7 +115,7 @@ async def test_failures_become_error_responses_that_say_no_more_than_they_should
     async def breaks() -> None:
         raise RuntimeError("password=hunter2")
 
-    @app.action(queue="r")
+    @app.action(queue="r", max_retry=5)
     async def takes(order: int) -> None: ...
 
     @app.action(queue="r", max_retry=5)

@@ -265,12 +265,32 @@ def test_no_reply_is_settled_by_the_accept_and_a_reject_settles_anything() -> No
     link.request("a", no_reply=True)
     link.request("b")
     drain(link)
-    assert link.receive(sent(Accept(1), Reject(2, 429, True, 50, "slow")), 1.0) == [
+    assert link.receive(sent(Accept(1), Reject(2, 404, False, 0, "what?")), 1.0) == [
         Accepted(1),
-        Rejected(2, 429, True, 50, "slow"),
+        Rejected(2, 404, False, 0, "what?"),
     ]
     assert link.unanswered == 0
-    assert link.receive(sent(Reject(2, 429)), 1.0) == []
+    assert link.receive(sent(Reject(2, 404)), 1.0) == []
+
+
+def test_what_was_rejected_as_retryable_may_be_sent_again_or_given_up() -> None:
+    link = open_client()
+    for action in ("a", "b"):
+        link.request(action)
+    drain(link)
+    rejects = [Reject(1, 429, True, 50, "slow"), Reject(2, 503, True, 50, "away")]
+    assert link.receive(sent(*rejects), 1.0) == [Rejected(*one) for one in rejects]
+    assert link.unanswered == 2
+    link.send_again(1)
+    assert drain(link) == [Request(1, "a")]
+    link.give_up(2)
+    assert link.unanswered == 1
+    link.request("c")
+    drain(link)
+    link.receive(sent(Reject(3, 503, True, 50, "away")), 1.0)
+    _, events, again = reconnect(link, welcome("reset", sid="other", reason="unknown"))
+    assert Rejected(1, 504, False, 0, "the session is gone; the outcome is unknown") in events
+    assert again == [Request(3, "c")], "it did not run in the old session"
 
 
 def test_a_reset_is_told_once_and_counts_from_its_own_cursor() -> None:

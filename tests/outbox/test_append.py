@@ -9,7 +9,7 @@ import pytest
 from tests.outbox.support import Ears, Log, tail, text_of
 from tests.support.servers import VALKEY_ONLY
 from veredus.errors import CommandRefused, ConfigError
-from veredus.model.delivery import LogState, Quota, Status, has_room
+from veredus.model.delivery import LogState, Quota, Status, SyncHint, has_room
 from veredus.store.outbox import Append
 from veredus.wire import session_keys as keys
 from veredus.wire.entries import HEADER, Hint, Kick
@@ -215,8 +215,20 @@ async def test_what_is_no_session_id_is_refused_with_its_name(log: Log, sid: str
 @pytest.mark.parametrize(("room", "status"), [(0, Status.QUEUED), (-1, Status.FULL)])
 async def test_a_message_may_fill_the_quota_to_the_last_byte(log: Log, room: int, status: Status) -> None:
     """With the 24 bytes that each entry begins with."""
-    sid = (await log.create(quota=Quota(bytes=len(tail("x" * 2000)) + 24 + room))).sid
+    first, second = tail("y"), tail("x" * 2000)
+    sid = (await log.create(quota=Quota(bytes=len(first) + len(second) + 48 + room))).sid
+    assert (await log.push(sid, "y"))[0].status is Status.QUEUED
     assert (await log.push(sid, "x" * 2000))[0].status is status
+
+
+async def test_the_only_message_in_a_log_always_fits(log: Log) -> None:
+    """Else one of the largest size that is allowed could never be sent."""
+    sid = (await log.create(quota=Quota(bytes=1024))).sid
+    assert (await log.push(sid, "x" * 2000))[0].status is Status.QUEUED
+    assert (await log.push(sid, "y"))[0].status is Status.FULL
+    held = (await log.create(quota=Quota(bytes=1024))).sid
+    assert (await log.bind(held, 1, SyncHint.BEFORE_RESPONSE, "x" * 2000)).status is Status.HELD
+    assert (await log.bind(held, 1, SyncHint.BEFORE_RESPONSE, "y")).status is Status.FULL
 
 
 @VALKEY_ONLY

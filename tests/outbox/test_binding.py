@@ -170,15 +170,28 @@ async def test_what_a_missing_request_releases_goes_beyond_the_quota_of_bytes_by
     assert [text[0] for text in await log.texts(sid)] == ["x", "y", "s"]
 
 
-async def test_a_refused_request_releases_what_was_bound_to_it(log: Log) -> None:
+async def test_what_is_bound_to_a_refused_request_waits_for_one_with_its_number(log: Log) -> None:
     sid = (await log.create()).sid
+    assert await log.store.outbox.accept(sid, 5, log.now + 60_000, 1, arrival=1) == "new"
     await log.bind(sid, 5, BEFORE, "b")
-    await log.bind(sid, 5, BEFORE, "dropped", on_fail="drop")
-    responded = await log.store.outbox.respond(sid, 5, b"", failed=True)
-    assert responded == ("sent", 0, 1, 1, 1)
-    assert await log.texts(sid) == ["b"]
+    assert await log.store.outbox.refuse(sid, 5, 1, 1) == "refused"
+    assert await log.texts(sid) == []
+    assert await log.accept(sid, 5) == "new"
+    await log.respond(sid, 5)
+    assert await log.texts(sid) == ["b", "response"]
     assert keys.early_binds(sid[:4]) not in await log.everything()
-    assert await log.accept(sid, 5) == "done"
+    assert await log.store.outbox.refuse(sid, 5, 1, 1) == "answered"
+
+
+async def test_what_is_bound_to_a_refused_request_that_does_not_come_again_is_sent_as_late(log: Log) -> None:
+    sid = (await log.create()).sid
+    await log.store.outbox.accept(sid, 5, log.now + 60_000, 1, arrival=1)
+    await log.bind(sid, 5, BEFORE, "b")
+    await log.store.outbox.refuse(sid, 5, 1, 1)
+    log.later(30_000)
+    swept = await log.store.sessions.sweep()
+    assert (swept.flushed, swept.due) == (1, [])
+    assert await log.texts(sid) == ["b"]
 
 
 async def test_reconnects_and_other_nodes_change_nothing_for_what_is_bound(log: Log) -> None:
@@ -319,10 +332,10 @@ async def test_the_number_of_those_that_were_dropped_may_have_several_digits(log
     assert (response.kind, response.metadata) == (Kind.RESPONSE, {"dropped": "100"})
 
 
-async def test_a_client_that_never_says_what_it_has_seen_cannot_ask_for_ever(log: Log) -> None:
+async def test_a_session_has_so_many_records_of_requests_and_no_more(log: Log) -> None:
     sid = (await log.create()).sid
     await log.client.hset(keys.requests(sid), mapping={str(rid): "D:1" for rid in range(1, MAX_REQUEST_RECORDS)})
     assert await log.accept(sid, MAX_REQUEST_RECORDS) == "new"
-    assert await log.accept(sid, MAX_REQUEST_RECORDS + 1) == "full"
-    await log.store.outbox.ack([(sid, 0, 10)])
     assert await log.accept(sid, MAX_REQUEST_RECORDS + 1) == "new"
+    assert await log.client.hlen(keys.requests(sid)) == MAX_REQUEST_RECORDS // 2
+    assert await log.accept(sid, 1) == "done", "forgotten, and answered all the same"

@@ -265,7 +265,7 @@ class Session(RuleBasedStateMachine):
         else:
             assert state == "new"
             m.requests[rid] = ("open", self.log.now + ms)
-        assert self.run(self.store.outbox.accept(m.sid, 99, self.log.now, m.generation - 1)) == "gone"
+        assert self.run(self.store.outbox.accept(m.sid, 99, self.log.now, m.generation - 1)) == "superseded"
 
     @precondition(lambda self: self.model is not None)
     @rule(rid=RIDS, failed=st.booleans(), befores=st.integers(0, 2), afters=st.integers(0, 2))

@@ -39,7 +39,7 @@ async def test_the_old_connection_is_kicked_and_can_do_no_harm(log: Log) -> None
         assert await old.messages(1) == [[Kick(created.sid, 1, "superseded")]]
     before = await log.everything()
     assert await log.store.sessions.detach([(created.sid, 1)]) == [False]
-    assert await log.store.outbox.accept(created.sid, 1, log.now + 1, 1) == "gone"
+    assert await log.store.outbox.accept(created.sid, 1, log.now + 1, 1) == "superseded"
     assert await log.everything() == before
     tag = created.sid[:4]
     assert keys.attached(tag, "n1") not in before

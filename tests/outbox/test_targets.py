@@ -215,3 +215,91 @@ async def test_a_key_counts_only_when_its_message_was_taken(log: Log) -> None:
     assert (await outbox.append_to_user("bob", tail("y"), dedupe_key="k"))[0].status is Status.FULL
     await outbox.ack([(sid, 1, 0)])
     assert (await outbox.append_to_user("bob", tail("y"), dedupe_key="k"))[0].status is Status.QUEUED
+
+
+async def _leave(log: Log, sid: str) -> None:
+    await log.store.sessions.detach([(sid, log.generations[sid])])
+
+
+async def _expire(log: Log, *sids: str) -> None:
+    log.later(60_001)
+    assert sorted((await log.store.sessions.sweep()).expired) == sorted(sids)
+
+
+async def test_what_waits_for_a_user_outlives_the_session_that_the_user_has_left(log: Log) -> None:
+    one = await log.create()
+    await _leave(log, one.sid)
+    sent = await log.store.outbox.append_to_user("bob", tail("m"), wait_ms=3_600_000)
+    assert [result.status for result in sent] == [Status.QUEUED]
+    await log.store.outbox.append_to_user("bob", tail("not so important"))
+    await _expire(log, one.sid)
+    two = await log.create()
+    assert await log.texts(two.sid) == ["m"]
+    await log.store.sessions.close(two.sid)
+    three = await log.create()
+    assert await log.texts(three.sid) == ["m"], "nor was it acknowledged there"
+    await log.store.outbox.ack([(three.sid, 1, 0)])
+    await log.store.sessions.close(three.sid)
+    assert await log.everything() == {}
+
+
+async def test_what_waits_for_a_user_comes_with_a_new_session_beside_the_one_that_was_left(log: Log) -> None:
+    one = await log.create()
+    await _leave(log, one.sid)
+    await log.store.outbox.append_to_user("bob", tail("m"), wait_ms=3_600_000)
+    two = await log.create()
+    assert await log.texts(two.sid) == ["m"]
+    await log.store.outbox.ack([(two.sid, 1, 0)])
+    await _expire(log, one.sid)
+    assert await log.texts(two.sid) == []
+    assert (await log.create()).top == 0, "it was delivered once"
+
+
+async def test_what_one_session_has_acknowledged_waits_no_longer_in_others(log: Log) -> None:
+    one, two = await log.create(), await log.create()
+    for number in range(70):  # now and then, notes are tidied up
+        await log.store.outbox.append_to_user("bob", tail(f"m{number}"), wait_ms=3_600_000)
+        await log.store.outbox.ack([(one.sid, number + 1, 0)])
+    assert await log.client.hlen(keys.waiting(one.sid)) < 64
+    await log.store.sessions.close(one.sid)
+    await _leave(log, two.sid)
+    await _expire(log, two.sid)
+    assert await log.everything() == {}
+    assert (await log.create()).top == 0
+
+
+async def test_what_a_session_leaves_goes_to_the_other_sessions_of_its_user(log: Log) -> None:
+    one = await log.create()
+    await log.store.outbox.append_to_user("bob", tail("m"), wait_ms=3_600_000)
+    two = await log.create()
+    assert two.top == 0, "the first has its client, who will acknowledge it"
+    await log.store.sessions.close(one.sid)
+    assert await log.texts(two.sid) == ["m"]
+    log.later(3_600_001)
+    await log.store.sessions.close(two.sid)
+    assert (await log.create()).top == 0, "its time is over"
+
+
+async def test_sessions_without_a_client_give_way_first_the_oldest_of_them(log: Log) -> None:
+    sids = []
+    for _ in range(4):
+        log.later(1)
+        sids.append((await log.create(max_sessions=4)).sid)
+    for sid in (sids[2], sids[1]):
+        await _leave(log, sid)
+    assert (await log.create(max_sessions=4)).replaced == (sids[1],)
+    assert (await log.create(max_sessions=4)).replaced == (sids[2],)
+    assert (await log.create(max_sessions=4)).replaced == (sids[0],), "then the one that was attached longest ago"
+
+
+async def test_joining_and_leaving_leaves_nothing_behind(log: Log) -> None:
+    one, two = await log.create("bob"), await log.create("bob")
+    before = set(await log.everything())
+    for number in range(20):
+        await log.store.sessions.join(one.sid, f"g{number}")
+        await log.store.sessions.leave(one.sid, f"g{number}")
+    assert set(await log.everything()) == before
+    await log.store.sessions.join(one.sid, "g")
+    await log.store.sessions.join(two.sid, "g")
+    await log.store.sessions.leave(one.sid, "g")
+    assert (await log.store.outbox.append_to_group("g", tail("x"))).queued == 1, "the other one is still found"

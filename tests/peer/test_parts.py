@@ -42,6 +42,7 @@ class Wire:
     kind: Literal["websocket", "quic"] = "websocket"
     encoding: Literal["protobuf", "json"] = "json"
     peer = "nowhere:1"
+    host = "nowhere"
     unsent = 0
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ def _link() -> ClientLink:
 
 
 def _requests() -> Requests:
-    return Requests(_link(), lambda: None, 2.0)
+    return Requests(_link(), lambda: None, PeerConfig(retries=0))
 
 
 def _line(token: Any = "t", **settings: Any) -> Line:
@@ -135,7 +136,7 @@ async def test_errors_of_requests_have_a_text_a_code_and_say_whether_to_try_agai
 
 
 async def test_without_an_answer_a_request_fails_at_its_deadline_and_the_grace() -> None:
-    requests = Requests(_link(), lambda: None, 0.03)
+    requests = Requests(_link(), lambda: None, PeerConfig(grace=0.03))
     loop = asyncio.get_running_loop()
     began = loop.time()
     pending = requests.submit("echo", None, 0.01, False, False)
@@ -147,7 +148,7 @@ async def test_without_an_answer_a_request_fails_at_its_deadline_and_the_grace()
 
 
 async def test_whoever_waits_to_be_accepted_hears_of_a_timeout() -> None:
-    requests = Requests(_link(), lambda: None, 0.001)
+    requests = Requests(_link(), lambda: None, PeerConfig(grace=0.001))
     pending = requests.submit("echo", None, 0.001, False, False)
     with pytest.raises(RequestTimeout):
         await pending.accepted()
@@ -208,7 +209,7 @@ class _Noted(ClientLink):
 
 async def test_a_request_that_is_cancelled_without_a_connection_is_cancelled_once_there_is_one() -> None:
     link = _Noted()
-    requests = Requests(link, lambda: None, 2.0)
+    requests = Requests(link, lambda: None, PeerConfig())
     pending = requests.submit("echo", None, None, False, False)
     pending.cancel()
     assert link.cancelled == []

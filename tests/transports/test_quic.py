@@ -24,7 +24,8 @@ from veredus.link.session import LinkConfig
 from veredus.link.transports.base import ABNORMAL
 from veredus.link.transports.certificate import VALID_FOR, make_local_certificate
 from veredus.link.transports.quic import connect_quic, listen_quic
-from veredus.link.transports.quic_reset import ResettableConnection, reset_packet, reset_token
+from veredus.link.transports.quic_library import ResettableConnection
+from veredus.link.transports.quic_reset import reset_packet, reset_token
 from veredus.model.frames import ALPN, Accept, CloseCode, Hello, Message, Request, Welcome
 from veredus.model.hosts import is_loopback
 
@@ -323,7 +324,7 @@ def test_every_connection_id_of_a_server_has_a_reset_token_that_its_successor_ca
     configuration.certificate = x509.load_pem_x509_certificate(made[0])
     configuration.private_key = load_pem_private_key(made[1])
     server = ResettableConnection(
-        reset_key=key,
+        reset_token=lambda cid: reset_token(key, cid),
         configuration=configuration,
         original_destination_connection_id=b"12345678",
     )

@@ -110,7 +110,7 @@ async def test_an_oversized_message_is_refused_whole_or_in_fragments() -> None:
 
 
 async def test_pings_are_answered_but_not_to_a_client_that_does_not_read() -> None:
-    async with house("websocket") as one:
+    async with house("websocket", control_rate=10.0**9) as one:
         async with library(one, ping_interval=None) as socket:
             async with asyncio.timeout(WAIT):
                 await (await socket.ping(b"there?"))

@@ -3,6 +3,18 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { createServer } from 'node:http';
 
+/** As the real gateway writes frames: without what is zero, empty or false; bodies stay as they are. */
+function bare(frame) {
+  const kept = {};
+  for (const [name, value] of Object.entries(frame)) {
+    if (name === 'body' || name === 'metadata') kept[name] = value;
+    else if (Array.isArray(value)) kept[name] = value.map(bare);
+    else if (value !== null && typeof value === 'object') kept[name] = bare(value);
+    else if (value !== 0 && value !== '' && value !== false) kept[name] = value;
+  }
+  return kept;
+}
+
 /** Just enough WebSocket: text frames, close, no extensions. */
 class Wire {
   constructor(socket) {
@@ -51,7 +63,7 @@ class Wire {
   }
 
   send(...frames) {
-    this.#write(1, Buffer.from(frames.map((frame) => JSON.stringify(frame)).join('\n')));
+    this.#write(1, Buffer.from(frames.map((frame) => JSON.stringify(bare(frame))).join('\n')));
   }
 
   close(code, reason = '') {
@@ -76,6 +88,8 @@ export class ScriptedGateway {
   ran = []; // rids that were executed
   actions = { echo: (body) => body };
   refuse = null; // close code for the next hellos
+  away = 0; // so many joins and leaves are answered with "try again"
+  rejects = 0; // so many requests are rejected as retryable
   resets = null; // reason: answer the next resume with a reset
 
   async start() {
@@ -129,7 +143,9 @@ export class ScriptedGateway {
     if (frame.t === 'pong') session.ponged = frame;
     if (frame.t === 'join' || frame.t === 'leave') {
       const refused = frame.group === 'secret';
-      const body = { group: frame.group, joined: frame.t === 'join' && !refused, code: refused ? 403 : 0, error: refused ? 'no' : '' };
+      const away = this.away > 0 && this.away--;
+      const code = away ? 503 : refused ? 403 : 0;
+      const body = { group: frame.group, joined: frame.t === 'join' && !code, code, error: code ? 'no' : '' };
       wire.send({ t: 'vol', type: 'veredus.group', body });
     }
     if (frame.t === 'bye') this.sessions.delete(session.sid);
@@ -147,6 +163,11 @@ export class ScriptedGateway {
     if (this.deaf) return;
     if (session.known.has(frame.rid)) {
       session.wire.send({ t: 'accept', rid: frame.rid });
+      return;
+    }
+    if (this.rejects > 0) {
+      this.rejects -= 1;
+      session.wire.send({ t: 'reject', rid: frame.rid, code: 503, error: 'not now', retryable: true, retry_after_ms: 5 });
       return;
     }
     const action = this.actions[frame.action];

@@ -524,3 +524,52 @@ test('export and resume in another process; wrong input is named', async (t) => 
   assert.throws(() => new Session(gateway.url, { tokn: 'x' }), /unknown option tokn/);
   assert.throws(() => session.on('mesage', () => {}), /no event mesage/);
 });
+
+test('a request that was rejected as retryable is sent again under its number, so often and no more', async (t) => {
+  const { gateway, session } = await open(t, { retries: 3 });
+  gateway.rejects = 3;
+  assert.equal(await session.request('echo', 1), 1);
+  assert.deepEqual(gateway.requests.map((frame) => frame.rid), [1, 1, 1, 1]);
+  gateway.rejects = 10;
+  await assert.rejects(session.request('echo', 2), (e) => e instanceof RequestRejected && e.code === 503 && e.retryAfter === 0.005);
+  assert.equal(gateway.rejects, 6);
+  await assert.rejects(session.request('echo', 3, { deadline: 0.001 }), (e) => e instanceof RequestRejected && e.code === 503);
+  assert.equal(gateway.rejects, 5, 'its deadline comes before the next try');
+  gateway.rejects = 0;
+  assert.equal(await session.request('echo', 4), 4);
+});
+
+test('a rejected request is not lost with its session', async (t) => {
+  const { gateway, session } = await open(t, { backoffBase: 0.3, backoffMax: 0.3 });
+  gateway.rejects = 1;
+  const reply = session.request('echo', 'x');
+  await until(() => gateway.requests.length === 1);
+  await new Promise((resolve) => setTimeout(resolve, 5));
+  gateway.sessions.clear();
+  session.cut();
+  assert.equal(await reply, 'x');
+});
+
+test('a join that the gateway could not decide is asked for again', async (t) => {
+  const { gateway, session } = await open(t);
+  gateway.away = 1;
+  await session.join('room');
+  gateway.away = 1;
+  session.cut();
+  const joins = () => gateway.frames.filter((frame) => frame.t === 'join').length;
+  await until(() => joins() === 4, 'the join after the welcome, and the one after its answer');
+  await session.request('echo');
+  assert.equal(gateway.away, 0);
+});
+
+test('a session that has handled nothing yet can be exported and resumed', async (t) => {
+  const { gateway, session } = await open(t);
+  const saved = JSON.parse(JSON.stringify(session.export()));
+  assert.deepEqual(saved.cursor, { epoch: gateway.session.epoch, seq: 0, ts: 0 });
+  session.detach();
+  gateway.push({ body: 'queued' });
+  const again = await connect(gateway.url, { token: 'ada', ...QUICK, resume: saved });
+  t.after(() => again.detach());
+  assert.equal(again.id, saved.sid);
+  assert.equal((await take(again, 1))[0].body, 'queued');
+});

@@ -83,8 +83,8 @@ def _settings() -> list[Setting]:
     found = []
     for one in fields(GatewayConfig):
         if one.metadata["help"]:
-            kind = int if isinstance(one.default, int) else float if isinstance(one.default, float) else str
-            default = "" if one.default == () else str(one.default) if kind is str else one.default
+            kind = one.metadata["kind"] or (type(one.default) if isinstance(one.default, int | float) else str)
+            default = "" if one.default in ((), None) else str(one.default) if kind is str else one.default
             found.append(Setting(one.name, kind, default, one.metadata["help"]))
     return found
 
@@ -222,7 +222,8 @@ async def _sessions(redis_url: str | None, user: str | None, limit: int, token: 
         for node, one in (await store.nodes.nodes()).items():
             address = one.info.get("http")
             if one.alive and address and any(row.node == node for row in known):
-                for row in await asyncio.to_thread(_ask, str(address), token):
+                url = f"{'https' if one.info.get('http_tls') else 'http'}://{address}"
+                for row in await asyncio.to_thread(_ask, url, token):
                     live[str(row["session_id"])] = row
     finally:
         await store.close()
@@ -252,8 +253,8 @@ def _merged(row: Any, live: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ask(address: str, token: str) -> list[dict[str, Any]]:
-    request = urllib.request.Request(f"http://{address}/sessions")
+def _ask(url: str, token: str) -> list[dict[str, Any]]:
+    request = urllib.request.Request(f"{url}/sessions")
     if token:
         request.add_header("authorization", f"Bearer {token}")
     try:
@@ -262,7 +263,7 @@ def _ask(address: str, token: str) -> list[dict[str, Any]]:
             return rows
     except urllib.error.HTTPError as exc:
         if exc.code == 401:
-            raise VeredusError(f"the node at {address} wants a token: --token or VEREDUS_HTTP_TOKEN") from None
+            raise VeredusError(f"the node at {url} wants a token: --token or VEREDUS_HTTP_TOKEN") from None
         return []
     except (OSError, ValueError):
         return []  # a node that cannot be asked: what Redis knows will do

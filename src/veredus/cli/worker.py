@@ -44,10 +44,9 @@ class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since cli
 @click.option("--shutdown-timeout", type=float, metavar="SECONDS", help="For running handlers at a stop (default 25).")
 @click.option("--lease", type=float, metavar="SECONDS", help="A task is ours so long without a heartbeat (default 12).")
 @click.option("--max-crashes", type=int, help="Archive a task that killed its worker so often (default 3; 0: never).")
+@click.option("--retry-while-running", is_flag=True, help="Retry at the deadline though the handler still runs.")
 @click.option(
-    "--retry-while-running",
-    is_flag=True,
-    help="Retry a task whose handler does not end at its deadline, though it still runs.",
+    "--no-share-with-go", "share_with_go", flag_value=False, default=None, help="Leave no tasks for Go servers."
 )
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve /metrics, /healthz and /readyz (on 127.0.0.1).")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)

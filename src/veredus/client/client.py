@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from veredus.client.calls import Call
 from veredus.client.desk import Desk
 from veredus.client.handle import Handle
+from veredus.client.served import ServedCheck
 from veredus.client.waiting import Listener
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import ConnectionLost, NotConfirmed, NotReady, TaskIdConflict
@@ -19,6 +20,7 @@ from veredus.model.lifecycle import State
 from veredus.store.batching import MAX_BYTES, MAX_ITEMS
 from veredus.store.intake import CREATED, ID_EXISTS, Code, Entry, Held, Intake
 from veredus.store.results import GONE
+from veredus.store.roll import Roll
 from veredus.store.store import Store
 from veredus.wire import keys
 from veredus.wire.messages import Mold, encode_task
@@ -45,8 +47,11 @@ class Client:
         desk: Desk | None = None,
         middlewares: Sequence[SendMiddleware] = (),
         confirms: bool = True,
+        unserved: str = "ignore",
+        is_limited: Callable[[str, str], bool] = lambda task_type, queue: False,
     ) -> None:
-        """`confirms`: False for a server on which no `durability` can be had, that of a test."""
+        """`confirms`: False for a server on which no `durability` can be had, that of a test. `is_limited`: whether a
+        limit was declared for this type or this queue."""
         self.store = store
         self._confirms = confirms
         self._middlewares = middlewares
@@ -55,6 +60,8 @@ class Client:
         self._desk = desk
         self._max_payload = max_payload
         self._clock = clock
+        self._served = ServedCheck(Roll(store.redis), unserved)
+        self._is_limited = is_limited
         self._molds: dict[tuple[str, int], _OptionsMold] = {}
         """Tasks of one type with the same options object differ only in id and payload."""
 
@@ -64,7 +71,11 @@ class Client:
             return (await self._through(self._enqueue_each)((call,)))[0]
         entry = self.entry(call)
         queue = call.options.queue
+        if entry.needs:
+            await self._served.before(queue, entry)
         code = await self._intake(call.options.durability).add(queue, entry)
+        if entry.needs:
+            await self._served.after(queue, entry)
         if code == ID_EXISTS:
             raise TaskIdConflict(entry.task_id, queue)
         handle = _handle(call, entry, code, self._desk)
@@ -112,11 +123,19 @@ class Client:
             for call in calls:
                 call.check_size(self._max_payload)
         batches = _Batches(self._intake, self._desk)
+        needing: dict[tuple[str, tuple[str, ...], str], Entry] = {}
         for call in calls:
-            full = batches.add(call, self.entry(call))
+            entry = self.entry(call)
+            if entry.needs:
+                await self._served.before(call.options.queue, entry)
+                needing[call.options.queue, entry.needs, entry.group] = entry
+            full = batches.add(call, entry)
             if full is not None:
                 await batches.send(full)
-        return await batches.finish()
+        handles = await batches.finish()
+        for (queue, _, _), entry in needing.items():
+            await self._served.after(queue, entry)
+        return handles
 
     def entry(self, call: Call[Any]) -> Entry:
         """What will be stored for this call."""
@@ -138,6 +157,7 @@ class Client:
                 order_key=options.order_key or "",
                 order_hold=options.order_hold,
                 limit_key=options.limit_key or "",
+                needs=mold.needs,
             )
         now = self._clock.time()
         message = build(call.type, call.payload, options)
@@ -155,12 +175,23 @@ class Client:
             order_key=options.order_key or "",
             order_hold=options.order_hold,
             limit_key=options.limit_key or "",
+            needs=self._needs(call),
         )
+
+    def _needs(self, call: Call[Any]) -> tuple[str, ...]:
+        """Options that only Veredus workers keep."""
+        if not self._served.is_on:
+            return ()
+        options = call.options
+        needs = [name for name in ("order_key", "limit_key", "group") if getattr(options, name) is not None]
+        if options.limit_key is None and self._is_limited(call.type, options.queue):
+            needs.append("limit")
+        return tuple(needs)
 
     def _make_mold(self, call: Call[Any]) -> _OptionsMold:
         if len(self._molds) >= MAX_MOLDS:
             self._molds.clear()
-        made = self._molds[call.type, id(call.options)] = _OptionsMold(call)
+        made = self._molds[call.type, id(call.options)] = _OptionsMold(call, self._needs(call))
         return made
 
 
@@ -171,13 +202,14 @@ async def _call_middleware(middleware: SendMiddleware, send: Send, calls: Iterab
 class _OptionsMold(Mold):
     """Keeps the options, so that their id cannot come to mean others, and knows whether they ask for more."""
 
-    __slots__ = ("is_plain", "options")
+    __slots__ = ("is_plain", "needs", "options")
 
-    def __init__(self, call: Call[Any]) -> None:
+    def __init__(self, call: Call[Any], needs: tuple[str, ...]) -> None:
         super().__init__(build(call.type, b"", call.options))
         self.options = options = call.options
+        self.needs = needs
         special = (options.delay, options.at, options.expires, options.group, options.order_key, options.limit_key)
-        self.is_plain = all(value is None for value in special)
+        self.is_plain = not needs and all(value is None for value in special)
 
 
 class _Batch:

@@ -28,6 +28,8 @@ class Connections:
         clock: Clock = SYSTEM,
         middlewares: Sequence[SendMiddleware] = (),
         confirms: bool = True,
+        unserved: str = "ignore",
+        is_limited: Callable[[str, str], bool] = lambda task_type, queue: False,
     ) -> None:
         self._open_redis = open_redis
         self._max_payload = max_payload
@@ -36,6 +38,8 @@ class Connections:
         self._clock = clock
         self._middlewares = middlewares
         self._confirms = confirms
+        self._unserved = unserved
+        self._is_limited = is_limited
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = weakref.WeakKeyDictionary()
         forks.hold(self)
         self.desk: Desk | None = None
@@ -57,6 +61,8 @@ class Connections:
                 desk=self.desk,
                 middlewares=self._middlewares,
                 confirms=self._confirms,
+                unserved=self._unserved,
+                is_limited=self._is_limited,
             )
         return client
 

@@ -47,6 +47,12 @@ class Acks:
         self._left.append((connection.sid, connection.generation))
         self._soon(0.01 if len(self._left) < ROWS else 0.0)
 
+    async def write_now(self, sid: str) -> None:
+        """Before the session ends: what its client has acknowledged waits for nobody any more."""
+        ack = self._acks.pop(sid, None)
+        if ack is not None:
+            await self._outbox.ack([(sid, *ack[1:])])
+
     def _soon(self, delay: float) -> None:
         due = self._loop.time() + delay
         if self._timer is not None:
@@ -74,7 +80,7 @@ class Acks:
                     if answer == "ahead":
                         connection.end(CloseCode.INSUFFICIENT_STATE, "the log does not have what was acknowledged")
                     elif answer == "gone":
-                        connection.end(CloseCode.SESSION_CLOSED, "the session has ended")
+                        connection.lost()
             if left:
                 await self._sessions.detach(left)
         except StoreError as exc:

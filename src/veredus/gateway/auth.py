@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veredus.errors import ConfigError, Unauthorized
+from veredus.model.failure import drop_older_raises
+
+if TYPE_CHECKING:
+    from veredus.worker.executors.threads import ThreadPool
 
 LIMITS = ("request_rate", "request_burst", "open_requests")
 """What an identity may be given of its own."""
@@ -42,16 +47,33 @@ Authenticate = Callable[[str], Identity | Awaitable[Identity]]
 MayJoin = Callable[[Identity, str], bool | Awaitable[bool]]
 
 
-async def identify(authenticate: Authenticate | None, token: str, now: float) -> Identity:
+_QUICK = "veredus_quick"
+"""An attribute of synchronous hooks that only compute for microseconds: a thread would cost more than they do."""
+
+
+async def call_hook(threads: ThreadPool | None, hook: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of the user's: on the loop if it is async, else in a thread, where it may take its time."""
+    is_async = inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
+    if is_async or threads is None or hasattr(hook, _QUICK):
+        found = hook(*arguments)
+    else:
+        found = await threads.submit(functools.partial(hook, *arguments))
+    return await found if inspect.isawaitable(found) else found
+
+
+async def identify(
+    authenticate: Authenticate | None, token: str, now: float, threads: ThreadPool | None = None
+) -> Identity:
     """Ask the hook. Whatever it raises means no; without a hook the token is the user's name, on loopback only."""
     if authenticate is None:
         return Identity(user=token)
     try:
-        found = authenticate(token)
-        identity = await found if inspect.isawaitable(found) else found
-    except Unauthorized:
+        identity = await call_hook(threads, authenticate, token)
+    except Unauthorized as exc:
+        drop_older_raises(exc)
         raise
     except Exception as exc:
+        drop_older_raises(exc)
         raise Unauthorized(f"the authenticator failed: {type(exc).__name__}") from exc
     if not isinstance(identity, Identity):
         raise Unauthorized("the authenticator did not return an Identity")
@@ -114,4 +136,5 @@ def jwt(
         except ConfigError as exc:
             raise Unauthorized(f"token refused: {exc}") from None
 
+    setattr(authenticate, _QUICK, True)
     return authenticate

@@ -10,9 +10,14 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from veredus.errors import ConfigError
+from veredus.gateway.addresses import networks
 from veredus.gateway.auth import Authenticate, MayJoin
 from veredus.model.hosts import is_loopback
 
+HTTP_TLS = ("auto", "on", "off")
+ADDRESS_CONNECTIONS = 500
+ADDRESS_HANDSHAKES = 50.0
+ADDRESS_SESSIONS = 50.0
 POLICIES = ("reject", "drop_oldest", "close")
 
 
@@ -49,6 +54,16 @@ def _whole(least: int) -> Callable[[str, Any], int]:
         return value
 
     return check
+
+
+def _or_default(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def _networks(name: str, value: Any) -> tuple[str, ...]:
+    texts = _texts(name, value)
+    networks(name, texts)
+    return texts
 
 
 def _seconds(name: str, value: Any) -> float:
@@ -90,15 +105,22 @@ def _policy(name: str, value: Any) -> str:
     return str(value)
 
 
+def _http_tls(name: str, value: Any) -> str:
+    if value not in HTTP_TLS:
+        raise ConfigError(name, value, f"one of {', '.join(HTTP_TLS)}", known=HTTP_TLS)
+    return str(value)
+
+
 def _function(name: str, value: Any) -> Any:
     if value is not None and not callable(value):
         raise ConfigError(name, value, "a function")
     return value
 
 
-def _option(check: Callable[[str, Any], Any], text: str = "") -> dict[str, Any]:
-    """What is kept with a field: its check; with a text it is an option of the command line too."""
-    return {"check": check, "help": text}
+def _option(check: Callable[[str, Any], Any], text: str = "", kind: type | None = None) -> dict[str, Any]:
+    """What is kept with a field: its check; with a text it is an option of the command line too, of this kind if its
+    default does not say."""
+    return {"check": check, "help": text, "kind": kind}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +206,64 @@ class GatewayConfig:
     quic_accept_rate: float = field(
         default=200.0, metadata=_option(_rate, "New QUIC connections per second of one process.")
     )
+    quic_handshakes: int = field(
+        default=100,
+        metadata=_option(
+            _whole(1), "Unfinished QUIC handshakes; beyond them clients show their address first (Retry)."
+        ),
+    )
+    quic_datagram_rate: float = field(
+        default=2000.0,
+        metadata=_option(_rate, "Datagrams per second of one QUIC connection, beside as many as it is sent."),
+    )
+    ack_rate: float = field(
+        default=1000.0, metadata=_option(_rate, "Acks and pongs per second of one connection that say nothing new.")
+    )
+    control_rate: float = field(
+        default=100.0, metadata=_option(_rate, "WebSocket pings, pongs and fragments per second of one connection.")
+    )
+    address_connections: int | None = field(
+        default=None,
+        metadata=_option(
+            _or_default(_whole(1)),
+            f"Open connections of one address (IPv6: /64); default {ADDRESS_CONNECTIONS}, and any on loopback.",
+            int,
+        ),
+    )
+    address_handshakes: float | None = field(
+        default=None,
+        metadata=_option(
+            _or_default(_rate),
+            f"New connections per second of one address; default {ADDRESS_HANDSHAKES:g}, and any on loopback.",
+            float,
+        ),
+    )
+    address_sessions: float | None = field(
+        default=None,
+        metadata=_option(
+            _or_default(_rate),
+            f"New sessions per second of one address; default {ADDRESS_SESSIONS:g}, and any on loopback.",
+            float,
+        ),
+    )
+    trusted_proxies: tuple[str, ...] = field(
+        default=(),
+        metadata=_option(
+            _networks, "Proxies, as addresses or networks with commas: X-Forwarded-For is believed of them only."
+        ),
+    )
+    http_tls: str = field(
+        default="auto",
+        metadata=_option(
+            _http_tls, "Whether HTTP speaks TLS: on, off, or auto: beyond loopback, if there is a certificate."
+        ),
+    )
+    http_timeout: float = field(
+        default=10.0, metadata=_option(_seconds, "A request of the push API must be complete within so many seconds.")
+    )
+    hook_threads: int = field(
+        default=32, metadata=_option(_whole(1), "Threads for synchronous authenticate and may_join hooks.")
+    )
     drain: float = field(
         default=30.0, metadata=_option(_seconds, "At a stop, clients are moved elsewhere over so many seconds.")
     )
@@ -206,8 +286,16 @@ class GatewayConfig:
             raise ConfigError("key" if config.certificate else "certificate", "", "certificate and key, or neither")
         if config.message_timeout > config.session_ttl * 100:
             raise ConfigError("message_timeout", config.message_timeout, "at most 100 times session_ttl")
+        if config.http_tls == "on" and not config.certificate:
+            raise ConfigError("http_tls", "on", "auto or off without a certificate")
         config._check_exposure()
         return config
+
+    @property
+    def http_speaks_tls(self) -> bool:
+        if self.http_tls == "auto":
+            return bool(self.certificate) and self.http is not None and not is_loopback(self.http.host)
+        return self.http_tls == "on"
 
     def _check_exposure(self) -> None:
         """What is reachable from elsewhere must know who comes."""

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from veredus.gateway.auth import Identity
-from veredus.gateway.limits import Bucket
+from veredus.gateway.errands import Turns
+from veredus.gateway.limits import Bucket, Overload
 from veredus.link.events import Acked, Ended, ServerEvent, SlowConsumer
 from veredus.link.server import ServerLink
 from veredus.link.transports.base import HIGH_WATER, Transport
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("veredus.gateway")
 
 
+_COUNTED = {int(CloseCode.RATE_LIMITED): "frames", int(CloseCode.HELLO_TIMEOUT): "silent"}
+
+
 class Desk(Protocol):
     """Who decides about frames that concern more than this connection."""
 
     delivery: Delivery
+    overload: Overload
 
     def monotonic(self) -> float: ...
 
@@ -53,11 +58,11 @@ class Connection:
     """Called by the transport, synchronously on the loop."""
 
     __slots__ = (
+        "arrivals",
         "bucket",
         "check_at",
         "connected_at",
         "desk",
-        "flood",
         "generation",
         "identity",
         "link",
@@ -65,6 +70,7 @@ class Connection:
         "reading",
         "sid",
         "transport",
+        "turns",
         "written_ack",
     )
 
@@ -74,9 +80,7 @@ class Connection:
         self.link: ServerLink
         self.identity: Identity | None = None
         self.bucket: Bucket | None = None
-        """Requests beyond this are refused ..."""
-        self.flood: Bucket | None = None
-        """... and frames beyond this, ten times as many, end the connection."""
+        """Requests beyond this are refused."""
         self.sid = ""
         self.generation = 0
         self.connected_at = 0.0
@@ -86,6 +90,9 @@ class Connection:
         """Whether a read of its log is under way."""
         self.over = False
         """Nothing is sent or handled any more."""
+        self.arrivals = 0
+        """How many requests have come."""
+        self.turns = Turns()
         self.written_ack = 0
         """What of the client's acks Redis knows."""
 
@@ -112,6 +119,7 @@ class Connection:
 
     def closed(self, transport: Transport, code: int, reason: str) -> None:
         self.over = True
+        self.turns.drop()
         self.desk.left(self)
 
     # Called by the gateway.
@@ -122,8 +130,6 @@ class Connection:
         for event in events:
             if isinstance(event, Acked):
                 desk.delivery.acked(self, event.seq, event.rid_floor)
-            elif isinstance(event, Request | Cancel | Join | Leave | Auth) and self._floods():
-                self.end(CloseCode.RATE_LIMITED, "too many frames per second", retry_after_ms=1000)
             elif isinstance(event, Request):
                 desk.request(self, event)
             elif isinstance(event, Ended):
@@ -144,10 +150,6 @@ class Connection:
                 return False
         return True
 
-    def _floods(self) -> bool:
-        """Whether even refusing what it sends would be too much work. Acks and pongs are not counted."""
-        return self.flood is not None and self.flood.take(self.desk.monotonic()) > 0
-
     def flush(self) -> bool:
         """One write with what there is to send. True if there is more for the next turn of the loop."""
         link = self.link
@@ -161,8 +163,14 @@ class Connection:
         if not self.over:
             self.handle(self.link.close(code, reason, self.desk.monotonic(), retry_after_ms=retry_after_ms))
 
+    def lost(self) -> None:
+        """The store does not have the session any more, and nobody has ended it: the client shall begin a new one."""
+        self.end(CloseCode.INSUFFICIENT_STATE, "the store has lost the session")
+
     def _end(self, ended: Ended) -> None:
         self.over = True
+        if ended.code in _COUNTED:
+            self.desk.overload.refused[_COUNTED[ended.code]] += 1
         if ended.code == CloseCode.INSUFFICIENT_STATE:
             self.desk.delivery.counters["forks"] += 1
         chunks = []

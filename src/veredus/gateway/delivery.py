@@ -76,7 +76,8 @@ class Delivery:
         self._flushing = False
         self._wanting: deque[Connection] = deque()
         self._reads = 0
-        self._acks = Acks(outbox, sessions, self._outage)
+        self._acks = Acks(outbox, sessions, self.outage)
+        self.write_acks_of = self._acks.write_now
         self._errands = Errands("delivery")
         self._strays: dict[str, None] = {}
         self._wall_offset = clock.time() - clock.monotonic()
@@ -189,7 +190,7 @@ class Delivery:
         try:
             excerpts = await self._outbox.read(rows) if rows else []
         except StoreError as exc:
-            self._outage(exc)
+            self.outage(exc)
             return
         finally:
             self._reads -= 1
@@ -222,7 +223,7 @@ class Delivery:
 
     def _offer(self, connection: Connection, excerpt: Excerpt | None, now: float, wall_ms: int) -> None:
         if excerpt is None:
-            connection.end(CloseCode.SESSION_CLOSED, "the session has ended")
+            connection.lost()
             return
         if excerpt.generation > connection.generation:
             connection.end(CloseCode.SUPERSEDED, "the session is attached by another connection")
@@ -299,7 +300,7 @@ class Delivery:
 
     # Without Redis.
 
-    def _outage(self, exc: StoreError) -> None:
+    def outage(self, exc: StoreError) -> None:
         """Keep the sockets, stop pumping, try again soon; then all are looked at."""
         self._complaints.error(("gateway", "log"), "the clients' logs cannot be reached", exc)
         if not self.degraded:

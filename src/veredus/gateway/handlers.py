@@ -10,7 +10,7 @@ from typing import Any
 from veredus.client.task import Task
 from veredus.clock import Clock
 from veredus.errors import PayloadError, TaskTimeout
-from veredus.model.failure import one_line
+from veredus.model.failure import drop_older_raises, one_line
 from veredus.model.frames import Request
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
@@ -99,6 +99,7 @@ class Handlers:
             context.cancel()
             return Outcome(End.CANCELLED, error=exc), "json"
         except Exception as exc:
+            drop_older_raises(exc)
             return Outcome(End.FAILED, error=exc), "json"
         return Outcome(End.SUCCEEDED, result=result), "raw" if raw else "json"
 

@@ -5,27 +5,32 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import contextlib
 import hmac
 import json
+import logging
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from veredus.errors import ConfigError, PayloadError, StoreError, VeredusError
 from veredus.gateway.config import Endpoint
+from veredus.gateway.http_server import PatientServer
+from veredus.gateway.ports import tls_of
 from veredus.model.delivery import PushResult, Spread, Status, SyncHint
+from veredus.model.hosts import is_address, is_loopback
 from veredus.model.nesting import MAX_DEPTH, too_deep
 from veredus.restarts import Restarts
 
 if TYPE_CHECKING:
     from veredus.gateway.server import Gateway
+
+logger = logging.getLogger("veredus.gateway")
 
 MAX_BODY = 8 * 1024 * 1024
 MAX_PUSHES = 1000
@@ -60,6 +65,9 @@ class HttpServer:
         self._bound: socket.socket | None = None
         self._is_stopping = False
         self._serving: asyncio.Task[None] | None = None
+        self._tls = tls_of(gateway.config) if gateway.config.http_speaks_tls else None
+        if self._tls is None and not is_loopback(place.host):
+            logger.warning("HTTP on %s is not encrypted: its token can be read on the way", place)
 
     async def start(self) -> Endpoint:
         self._bound = _bind(self._place)
@@ -75,8 +83,10 @@ class HttpServer:
             ]
         )
         self._token = gateway.config.http_token
-        self._config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=30)
-        self._server = _Server(self._config)
+        self._config = uvicorn.Config(
+            app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=30, ws="none"
+        )
+        self._server = self._new_server()
         running = self._restarts.keep("http server", self._serve, is_over=lambda: self._is_stopping)
         self._serving = asyncio.create_task(running)
         return self._place
@@ -84,13 +94,17 @@ class HttpServer:
     async def _serve(self) -> None:
         """Each time a server of its own; the first has the socket that was bound at the start."""
         bound, self._bound = self._bound or _bind(self._place), None
-        self._server = _Server(self._config)
+        self._server = self._new_server()
         try:
             await self._server.serve(sockets=[bound])
         finally:
             for listener in self._server.servers:
                 listener.close()
             bound.close()
+
+    def _new_server(self) -> PatientServer:
+        config = self._gateway.config
+        return PatientServer(self._config, keeper=self._gateway.addresses, tls=self._tls, timeout=config.http_timeout)
 
     async def stop(self) -> None:
         if self._serving is not None:
@@ -119,10 +133,16 @@ class HttpServer:
         refused = self._refused(request)
         if refused is not None:
             return refused
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not self._token and kind != "application/json":  # other types, web pages may send anywhere unasked
+            text = f"content-type: got {kind!r}, expected application/json"
+            return JSONResponse({"error": "unsupported_media_type", "message": text}, status_code=415)
         try:
             given = await _json(request)
         except BadPush as exc:
             return _bad(str(exc))
+        except ClientDisconnect:
+            return _bad("body: the connection was closed before its end")
         many = isinstance(given, list)
         rows = given if many else [given]
         if len(rows) > MAX_PUSHES:
@@ -145,9 +165,13 @@ class HttpServer:
             return {"success": False, "error_code": "UNAVAILABLE", "message": str(exc)}
 
     def _refused(self, request: Request) -> JSONResponse | None:
-        """Without a token only loopback is served (the configuration sees to that)."""
+        """Without a token only loopback is served (the configuration sees to that), and no web page of elsewhere."""
+        origin = request.headers.get("origin")
+        if origin is not None and origin not in self._gateway.config.origins:
+            return _forbidden(f"origin: {origin!r} is not one of the gateway's origins")
         if not self._token:
-            return None
+            host = request.url.hostname or ""
+            return None if is_address(host) else _forbidden(f"host: {host!r} is no name of this machine")
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode()):
             return None
@@ -261,6 +285,10 @@ def _bad(message: str) -> JSONResponse:
     return JSONResponse({"error": "bad_request", "message": message}, status_code=400)
 
 
+def _forbidden(message: str) -> JSONResponse:
+    return JSONResponse({"error": "forbidden", "message": message}, status_code=403)
+
+
 def _health(problems: list[str]) -> JSONResponse:
     return JSONResponse({"ok": not problems, "problems": problems}, status_code=503 if problems else 200)
 
@@ -276,13 +304,3 @@ def _bind(place: Endpoint) -> socket.socket:
         raise ConfigError("http", str(place), f"an address that is free: {exc.strerror}") from exc
     bound.setblocking(False)
     return bound
-
-
-class _Server(uvicorn.Server):
-    """Signals are the gateway's business."""
-
-    servers: list[asyncio.Server] = []  # noqa: RUF012 - the base sets its own when it starts
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

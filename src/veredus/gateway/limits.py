@@ -6,6 +6,14 @@ import math
 from enum import IntEnum
 from typing import NamedTuple
 
+from veredus.model.bucket import Bucket as Bucket
+
+REFUSALS = (
+    "connections", "requests", "upstream", "accepts", "rate", "open", "frames", "silent", "datagrams",
+    "address_connections", "address_handshakes", "address_sessions",
+)  # fmt: skip
+"""Why something was refused, or a connection ended: counted under these names."""
+
 
 class Refusal(NamedTuple):
     """Why a request is not accepted; nothing was changed by it, so the same request may be sent again."""
@@ -14,25 +22,6 @@ class Refusal(NamedTuple):
     reason: str
     retryable: bool
     retry_after_ms: int = 0
-
-
-class Bucket:
-    """A token bucket: `rate` per second, at most `burst` at once."""
-
-    __slots__ = ("_burst", "_left", "_rate", "_seen")
-
-    def __init__(self, rate: float, burst: float, now: float) -> None:
-        self._rate, self._burst = rate, burst
-        self._left, self._seen = burst, now
-
-    def take(self, now: float) -> float:
-        """0.0 if one may pass, else seconds until one may."""
-        self._left = min(self._burst, self._left + (now - self._seen) * self._rate)
-        self._seen = now
-        if self._left >= 1.0:
-            self._left -= 1.0
-            return 0.0
-        return (1.0 - self._left) / self._rate
 
 
 class SlidingWindow:
@@ -90,7 +79,7 @@ class Overload:
         self._window = SlidingWindow()
         self.connections = 0
         self.upstream = 0
-        self.refused = {"connections": 0, "requests": 0, "upstream": 0, "accepts": 0, "rate": 0, "open": 0}
+        self.refused = dict.fromkeys(REFUSALS, 0)
 
     def levels(self, now: float) -> dict[str, Level]:
         values = {"connections": self.connections, "requests": self._window.rate(now), "upstream": self.upstream}

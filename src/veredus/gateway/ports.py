@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import ssl
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from veredus.clock import Clock
 from veredus.errors import ConfigError
+from veredus.gateway.addresses import Addresses
 from veredus.gateway.config import Endpoint, GatewayConfig
 from veredus.gateway.limits import Bucket, Overload
 from veredus.link.transports.base import HandlerFactory, Listener
+from veredus.model.hosts import is_loopback
+
+logger = logging.getLogger("veredus.gateway")
 
 
 class Ports:
@@ -18,11 +24,18 @@ class Ports:
     client that changes its address must find the same process again."""
 
     def __init__(
-        self, config: GatewayConfig, index: int, overload: Overload, clock: Clock, handler_factory: HandlerFactory
+        self,
+        config: GatewayConfig,
+        index: int,
+        overload: Overload,
+        addresses: Addresses,
+        clock: Clock,
+        handler_factory: HandlerFactory,
     ) -> None:
         self._config = config
         self._index = index
         self._overload = overload
+        self._addresses = addresses
         self._clock = clock
         self._handler_factory = handler_factory
         self._listeners: list[Listener] = []
@@ -51,10 +64,13 @@ class Ports:
         from veredus.link.transports.websocket import listen_websocket
 
         config = self._config
-        tls = None
-        if config.certificate:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(config.certificate, config.key)
+        tls = tls_of(config)
+        if tls is None and not is_loopback(place.host):
+            logger.warning(
+                "WebSocket on %s is not encrypted: tokens and messages can be read on the way, unless a proxy in front "
+                "of it speaks TLS; certificate= and key= encrypt it",
+                place,
+            )
         with _free("ws", place):
             listener = await listen_websocket(
                 place.host,
@@ -62,9 +78,12 @@ class Ports:
                 self._handler_factory,
                 tls=tls,
                 path=config.path,
-                origins=config.origins or None,
+                origins=config.origins or (None if config.authenticate is not None else is_local_origin),
                 reuse_port=config.processes > 1,
                 accept=lambda address: self._let_in("ws"),
+                keeper=self._addresses,
+                handshake_timeout=config.hello_timeout,
+                control_rate=config.control_rate,
             )
         self._listeners.append(listener)
         self.ws = Endpoint(*listener.address)
@@ -82,6 +101,10 @@ class Ports:
                 key=config.key or None,
                 idle_timeout=2 * (config.heartbeat + config.pong),
                 accept=lambda address: self._let_in("quic"),
+                keeper=self._addresses,
+                handshake_timeout=config.hello_timeout,
+                retry_above=config.quic_handshakes,
+                datagram_rate=config.quic_datagram_rate,
             )
         self._listeners.append(listener)
         self.quic = Endpoint(*listener.address)
@@ -101,6 +124,23 @@ class Ports:
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             await listener.close()
+
+
+def tls_of(config: GatewayConfig) -> ssl.SSLContext | None:
+    """TLS with the certificate, if there is one. Raises ConfigError."""
+    if not config.certificate:
+        return None
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        tls.load_cert_chain(config.certificate, config.key)
+    except (OSError, ssl.SSLError) as exc:
+        raise ConfigError("certificate", config.certificate, f"PEM files that belong together ({exc})") from exc
+    return tls
+
+
+def is_local_origin(origin: str) -> bool:
+    """Whether a page comes from this machine: without an authenticator, no other page may speak for its visitor."""
+    return is_loopback(urlsplit(origin).hostname or "")
 
 
 @contextlib.contextmanager

@@ -10,17 +10,20 @@ from typing import Any
 
 from veredus.clock import Clock
 from veredus.errors import ConfigError, StoreError, Unauthorized
-from veredus.gateway.auth import Identity, identify
+from veredus.gateway.addresses import Addresses
+from veredus.gateway.auth import Identity, call_hook, identify
 from veredus.gateway.config import GatewayConfig
 from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
 from veredus.gateway.errands import Errands
 from veredus.gateway.limits import Bucket
 from veredus.model.delivery import Cursor, Quota
+from veredus.model.failure import drop_older_raises
 from veredus.model.frames import CloseCode, ErrorCode, Hello, OpenRequest, Resume, Welcome
 from veredus.store.sessions import Attached, Sessions
 from veredus.wire.payload import encode_value
 from veredus.wire.session_keys import new_sid
+from veredus.worker.executors.threads import ThreadPool
 
 logger = logging.getLogger("veredus.gateway")
 
@@ -32,23 +35,33 @@ AUTH_TIMEOUT = 10.0
 class Reception:
     """Hello, new tokens, groups and farewell. What it starts is ended with it."""
 
-    def __init__(self, config: GatewayConfig, node: str, sessions: Sessions, delivery: Delivery, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        node: str,
+        sessions: Sessions,
+        delivery: Delivery,
+        addresses: Addresses,
+        clock: Clock,
+    ) -> None:
         self._config = config
         self._node = node
         self._sessions = sessions
         self._delivery = delivery
+        self._addresses = addresses
         self._clock = clock
         self._quota = Quota(entries=config.quota_entries, bytes=config.quota_bytes, policy=config.policy)
         self._errands = Errands("reception")
+        self._threads = ThreadPool(config.hook_threads, lambda: None)
 
     def hello(self, connection: Connection, frame: Hello) -> None:
         self._errands.start(self._hello(connection, frame))
 
     def authenticate(self, connection: Connection, token: str) -> None:
-        self._errands.start(self._renew(connection, token))
+        connection.turns.start(self._errands, lambda: self._renew(connection, token))
 
     def join(self, connection: Connection, group: str, joins: bool) -> None:
-        self._errands.start(self._join(connection, group, joins))
+        connection.turns.start(self._errands, lambda: self._join(connection, group, joins))
 
     def bye(self, connection: Connection) -> None:
         connection.generation = 0  # it ends, so it is not detached
@@ -94,6 +107,7 @@ class Reception:
                 node=self._node,
                 connection=_connection_id(),
                 rid_floor=hello.rid_floor,
+                groups=identity.groups,
             )
         except ConfigError:  # what was shown is no session id
             attached = Attached("unknown", "unknown")
@@ -120,6 +134,9 @@ class Reception:
         return True
 
     async def _begin(self, connection: Connection, identity: Identity, secret: str, result: str, reason: str) -> bool:
+        if not self._addresses.may_begin(connection.transport.host):
+            connection.end(CloseCode.SERVER_OVERLOADED, "too many new sessions from this address", retry_after_ms=1000)
+            return False
         created = await self._sessions.create(
             identity.user,
             node=self._node,
@@ -148,7 +165,8 @@ class Reception:
         rate = limits.get("request_rate", config.request_rate)
         burst = limits.get("request_burst", config.request_burst)
         now = self._clock.monotonic()
-        connection.bucket, connection.flood = Bucket(rate, burst, now), Bucket(rate * 10, burst * 10, now)
+        connection.bucket = Bucket(rate, burst, now)
+        connection.link.allow(rate * 10, burst * 10, now)
         connection.written_ack = acked
 
     def _open(self, connection: Connection, identity: Identity, now: float) -> None:
@@ -175,7 +193,7 @@ class Reception:
     async def _identify(self, connection: Connection, token: str) -> Identity | None:
         try:
             async with asyncio.timeout(AUTH_TIMEOUT):
-                return await identify(self._config.authenticate, token, self._clock.time())
+                return await identify(self._config.authenticate, token, self._clock.time(), self._threads)
         except Unauthorized as exc:
             connection.end(CloseCode.UNAUTHORIZED, str(exc)[:100])
         except TimeoutError:
@@ -193,31 +211,50 @@ class Reception:
         if identity.user != known.user:
             connection.end(CloseCode.UNAUTHORIZED, "this token is somebody else's")
             return
+        if identity.groups != known.groups and not await self._grant(connection, identity):
+            return
         connection.identity = identity
         self._expiry(connection, identity, self._clock.monotonic())
+
+    async def _grant(self, connection: Connection, identity: Identity) -> bool:
+        """The groups of the new token are those of the session. A connection for which that cannot be written ends: the
+        next attach writes it."""
+        try:
+            if not await self._sessions.grant(connection.sid, identity.groups):
+                connection.lost()
+        except StoreError:
+            connection.end(CloseCode.BACKEND_UNAVAILABLE, "its groups cannot be written", retry_after_ms=1000)
+        except ConfigError as exc:
+            connection.end(CloseCode.UNAUTHORIZED, str(exc)[:100])
+        return not connection.over
 
     def _expiry(self, connection: Connection, identity: Identity, now: float) -> None:
         left = None if identity.expires_at is None else identity.expires_at - self._clock.time()
         connection.link.token_expires(None if left is None else now + left)
 
     async def _join(self, connection: Connection, group: str, joins: bool) -> None:
-        """Joined only if the hook says so; leaving needs no leave. The answer is an unnumbered message."""
-        refusal = ""
+        """Joined only if the hook says so; leaving needs no leave. The answer is an unnumbered message. Without the
+        store it is "try again" (503)."""
+        refusal, code = "", ErrorCode.FORBIDDEN
         try:
             if not joins:
                 await self._sessions.leave(connection.sid, group)
             elif not await self._may_join(connection, group):
                 refusal = "not allowed"
             elif not await self._sessions.join(connection.sid, group):
-                refusal = "the session has ended"
+                refusal, code = "the session has ended", ErrorCode.UNAVAILABLE
         except ConfigError as exc:
             refusal = str(exc)
         except StoreError:
-            refusal = "the store cannot be reached"
+            refusal, code = "the store cannot be reached", ErrorCode.UNAVAILABLE
         if connection.over:
             return
-        code = ErrorCode.FORBIDDEN if refusal else 0
-        answer = {"group": group, "joined": joins and not refusal, "code": int(code), "error": refusal}
+        answer = {
+            "group": group,
+            "joined": joins and not refusal,
+            "code": int(code) if refusal else 0,
+            "error": refusal,
+        }
         await self._tell(connection, "veredus.group", answer)
 
     async def _tell(self, connection: Connection, kind: str, answer: dict[str, Any]) -> None:
@@ -236,10 +273,10 @@ class Reception:
         if hook is None or identity is None:
             return False
         try:
-            answer = hook(identity, group)
             async with asyncio.timeout(AUTH_TIMEOUT):
-                return bool(answer if isinstance(answer, bool) else await answer)
+                return bool(await call_hook(self._threads, hook, identity, group))
         except Exception as exc:
+            drop_older_raises(exc)
             logger.error("may_join raised %r", exc)
             return False
 
@@ -247,12 +284,14 @@ class Reception:
 
     async def _bye(self, sid: str) -> None:
         try:
+            await self._delivery.write_acks_of(sid)
             await self._sessions.close(sid, "closed")
         except StoreError as exc:
             logger.debug("session %s will end by itself: %s", sid, exc)
 
     async def close(self) -> None:
         await self._errands.close(0.0)
+        self._threads.close()
 
 
 def hashed(secret: str) -> str:

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import difflib
 import logging
 import math
-import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from veredus.client.calls import Call
 from veredus.client.client import Client
 from veredus.client.task import Task
 from veredus.clock import Clock
-from veredus.errors import PayloadError, QueueError, StoreError, TaskIdConflict
+from veredus.errors import StoreError
 from veredus.gateway.config import GatewayConfig
 from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
 from veredus.gateway.errands import Errands
 from veredus.gateway.handlers import Handlers
 from veredus.gateway.limits import Overload, Refusal
+from veredus.gateway.taking import NotTaken, Taking
 from veredus.gateway.wheel import Wheel
 from veredus.model.frames import CloseCode, ErrorCode, Request
-from veredus.model.options import Options
-from veredus.model.request import RETENTION, ActionRule, Origin, task_id_of
+from veredus.model.request import ActionRule, Origin, task_id_of
 from veredus.store.store import Store
 from veredus.worker.requests import Requests
 
 logger = logging.getLogger("veredus.gateway")
 
-PATIENCE = 3.0
-"""Seconds for which an accept is tried again while the store is away."""
 Key = tuple[str, int]
 
 
@@ -55,12 +49,11 @@ class Router:
         self._actions = actions
         self._tasks = tasks
         self._store = store
-        self._client = client
+        self._taking = Taking(tasks, store, client, clock, lambda exc: self.delivery.outage(exc))
         self._requests = requests
         self._handlers = handlers
         self._overload = overload
         self._clock = clock
-        self._options: dict[str, Options] = {}
         self.delivery: Delivery
         self.open: dict[Key, int] = {}
         self._wheel: Wheel[Key] = Wheel(0.25, clock.monotonic())
@@ -102,107 +95,89 @@ class Router:
 
     async def _take(self, connection: Connection, frame: Request, rule: ActionRule) -> None:
         seconds = min(rule.deadline, frame.deadline_ms / 1000 or rule.deadline)
+        until = self._clock.monotonic() + seconds
         user = connection.identity.user if connection.identity is not None else ""
         origin = Origin(connection.sid, frame.rid, user, math.ceil((self._clock.time() + seconds) * 1000))
+        connection.arrivals += 1
+        arrival, state, sure = connection.arrivals, "", True
         try:
             if frame.no_reply:
-                await self._enqueue(origin, frame, rule, seconds)
-                self._accepted(connection, frame.rid)
+                if await self._taking.enqueue(origin, frame, rule, seconds, connection):
+                    self._accepted(connection, frame.rid)
                 return
-            state = await self._record(connection, origin)
+            state, sure = await self._taking.record(connection, origin, arrival, self._most(connection), until)
+            if not state:
+                await self._respond_late(connection, origin)
+                return
             if state in ("new", "open"):
-                self._watch((origin.session, origin.rid), seconds)
+                left = until - self._clock.monotonic()
+                self._watch((origin.session, origin.rid), left)
                 if rule.where == "worker":
-                    if not await self._enqueue_surely(origin, frame, rule, seconds):
+                    if not await self._taking.enqueue(origin, frame, rule, left):
                         return
                 elif state == "new":  # open: it runs, here or in another gateway, or its deadline will answer
-                    self._errands.start(self._handlers.run(self._tasks[rule.name], origin, frame, seconds))
-        except (StoreError, QueueError, PayloadError) as exc:
-            await self._failed(connection, origin, exc)
+                    self._errands.start(self._handlers.run(self._tasks[rule.name], origin, frame, left))
+        except NotTaken as exc:
+            if frame.no_reply or (not state and exc.sure):
+                self._reject(connection, frame.rid, exc.refusal)
+            elif state == "new" and sure and exc.sure:
+                await self._take_back(connection, origin, arrival, exc.refusal)
+            else:
+                await self._respond(connection, origin, exc.refusal)
             return
         self._answer(connection, frame.rid, state)
 
+    def _most(self, connection: Connection) -> int:
+        limits = connection.identity.limits if connection.identity is not None else {}
+        return int(limits.get("open_requests", self._config.open_requests))
+
     def _answer(self, connection: Connection, rid: int, state: str) -> None:
-        if state == "full":
-            self._overload.refused["open"] += 1
-            self._reject(connection, rid, Refusal(ErrorCode.LIMIT, "too many unanswered requests", True, 1000))
-        elif state == "gone":
-            connection.end(CloseCode.SESSION_CLOSED, "the session has ended")
+        if state == "gone":
+            connection.lost()
+        elif state == "superseded":
+            connection.end(CloseCode.SUPERSEDED, "the session is attached by another connection")
         else:
             self.counters["repeated"] += state != "new"
             self._accepted(connection, rid)
 
-    async def _record(self, connection: Connection, origin: Origin) -> str:
-        """Asked again after a lost answer, the script says `open` of what was `new`."""
-        limits = connection.identity.limits if connection.identity is not None else {}
-        most = int(limits.get("open_requests", self._config.open_requests))
-        give_up = self._clock.monotonic() + PATIENCE
-        pause = 0.05
-        unsure = False
-        while True:
-            try:
-                state = await self._store.outbox.accept(
-                    origin.session, origin.rid, origin.deadline_ms, connection.generation, most
-                )
-                return "new" if unsure and state == "open" else state
-            except StoreError:
-                unsure = True
-                if self._clock.monotonic() + pause > give_up:
-                    raise
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-                pause *= 2
+    # Refusing.
 
-    async def _enqueue_surely(self, origin: Origin, frame: Request, rule: ActionRule, seconds: float) -> bool:
-        """It is recorded, so it cannot be refused any more: tried until its deadline, which answers it then (False)."""
-        give_up = self._clock.monotonic() + seconds
-        while (left := give_up - self._clock.monotonic()) > 0:
+    async def _take_back(self, connection: Connection, origin: Origin, arrival: int, refusal: Refusal) -> None:
+        """Reject a request once its record is gone: the client may send the same number again."""
+
+        async def refuse() -> None:
+            told = await self._store.outbox.refuse(origin.session, origin.rid, connection.generation, arrival)
+            if told == "refused":
+                self._forget((origin.session, origin.rid))
+                self._reject(connection, origin.rid, refusal)
+
+        await self._surely(connection, refuse)
+
+    async def _respond(self, connection: Connection, origin: Origin, refusal: Refusal) -> None:
+        """The refusal is the response, where a call without a reply, or a gateway before this one, may have left
+        something: whatever arrives late finds the request answered."""
+
+        async def respond() -> None:
+            await self._requests.respond(origin, code=refusal.code, error=refusal.reason)
+            self._forget((origin.session, origin.rid))
+
+        await self._surely(connection, respond)
+
+    async def _respond_late(self, connection: Connection, origin: Origin) -> None:
+        self.counters["timed_out"] += not connection.over
+        await self._respond(connection, origin, Refusal(ErrorCode.DEADLINE, "no answer before the deadline", True))
+
+    async def _surely(self, connection: Connection, act: Callable[[], Awaitable[None]]) -> None:
+        """Until it is done. A client that is gone sends its request again, or the deadline of the record answers it."""
+        tries = self._taking.tries()
+        tries.sure = False
+        while not connection.over:
             try:
-                await self._enqueue(origin, frame, rule, left)
+                await act()
             except StoreError as exc:
-                logger.debug("request %d of session %s is not enqueued yet: %s", origin.rid, origin.session, exc)
-                await asyncio.sleep(random.uniform(0.2, 1.0))
+                await tries.wait(exc)
             else:
-                return True
-        return False
-
-    async def _enqueue(self, origin: Origin, frame: Request, rule: ActionRule, seconds: float) -> None:
-        """The id is made of session and request: finding it there means that it was enqueued before."""
-        task = self._tasks[rule.name]
-        base = self._options.get(rule.name)
-        if base is None:
-            kept = max(task.options.retention or 0.0, RETENTION)
-            base = self._options[rule.name] = dataclasses.replace(task.options, retention=kept)
-        headers = dict(base.headers or {})
-        if not frame.no_reply:
-            headers.update(origin.headers())
-        options = dataclasses.replace(
-            base,
-            task_id=task_id_of(origin.session, origin.rid),
-            headers=headers,
-            timeout=min(base.timeout or math.inf, math.ceil(seconds)),
-            expires=None if frame.no_reply else seconds,
-            order_key=origin.session if rule.serial or frame.serial else base.order_key,
-        )
-        try:
-            await self._client.enqueue(Call(rule.name, frame.body, options))
-        except TaskIdConflict:
-            pass
-
-    async def _failed(self, connection: Connection, origin: Origin, exc: Exception) -> None:
-        """Refused. What was recorded of it is ended without an answer, so that nothing comes later."""
-        self._forget((origin.session, origin.rid))
-        text, code = "the store cannot be reached", ErrorCode.UNAVAILABLE
-        if isinstance(exc, PayloadError):
-            text, code = str(exc), ErrorCode.TOO_LARGE
-        elif not isinstance(exc, StoreError):
-            text = str(exc)
-        logger.debug("request %d of session %s is refused: %s", origin.rid, origin.session, exc)
-        if not isinstance(exc, StoreError):
-            try:
-                await self._store.outbox.respond(origin.session, origin.rid, b"", failed=True)
-            except StoreError:
-                pass  # its deadline will
-        self._reject(connection, origin.rid, Refusal(code, text, code.retryable, 1000 if code.retryable else 0))
+                return
 
     def _accepted(self, connection: Connection, rid: int) -> None:
         self.counters["accepted"] += 1
@@ -225,7 +200,8 @@ class Router:
     # Giving up.
 
     def cancel(self, connection: Connection, rid: int) -> None:
-        self._errands.start(self._cancel(connection.sid, rid, connection.identity.user if connection.identity else ""))
+        user = connection.identity.user if connection.identity else ""
+        connection.turns.start(self._errands, lambda: self._cancel(connection.sid, rid, user))
 
     async def _cancel(self, sid: str, rid: int, user: str) -> None:
         """The answer first, then the task: whatever it still does is answered already."""

@@ -15,7 +15,14 @@ from veredus import forks
 from veredus.client.client import Client
 from veredus.clock import ServerClock
 from veredus.errors import GatewayError, StoreError
-from veredus.gateway.config import Endpoint, GatewayConfig
+from veredus.gateway.addresses import Addresses, Allowance
+from veredus.gateway.config import (
+    ADDRESS_CONNECTIONS,
+    ADDRESS_HANDSHAKES,
+    ADDRESS_SESSIONS,
+    Endpoint,
+    GatewayConfig,
+)
 from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
 from veredus.gateway.handlers import Handlers
@@ -127,6 +134,14 @@ class Gateway:
             upstream=config.max_upstream,
             warn_share=config.warn_share,
         )
+        self.addresses = Addresses(
+            connections=Allowance(config.address_connections, ADDRESS_CONNECTIONS),
+            handshakes=Allowance(config.address_handshakes, ADDRESS_HANDSHAKES),
+            sessions=Allowance(config.address_sessions, ADDRESS_SESSIONS),
+            proxies=config.trusted_proxies,
+            clock=clock,
+            refused=self.overload.refused,
+        )
         requests = Requests(store.outbox, clock)
         mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
         self._handlers = Handlers(mux, requests, clock, config.handlers)
@@ -147,7 +162,7 @@ class Gateway:
             answered=self.router.answered,
         )
         self.router.delivery = self.delivery
-        self._reception = Reception(config, self.node, store.sessions, self.delivery, clock)
+        self._reception = Reception(config, self.node, store.sessions, self.delivery, self.addresses, clock)
         self._hints = Hints(
             store.redis, self.node, self.delivery.hinted, self.delivery.look_at_all, probe_every=config.probe
         )
@@ -162,6 +177,10 @@ class Gateway:
             cleanup_interval=config.cleanup_interval,
             max_queue_size=config.max_queue_size,
             max_frame=config.max_frame,
+            frame_rate=config.request_rate * 10,
+            frame_burst=config.request_burst * 10,
+            ack_rate=config.ack_rate,
+            ack_burst=max(1, round(config.ack_rate * 2)),
             max_open_requests=config.open_requests,
         )
         self.upkeep = Upkeep(
@@ -178,7 +197,9 @@ class Gateway:
         )
 
     async def _open_ports(self) -> None:
-        self.ports = Ports(self.config, self.index, self.overload, self._clock, lambda: Connection(self))
+        self.ports = Ports(
+            self.config, self.index, self.overload, self.addresses, self._clock, lambda: Connection(self)
+        )
         await self.ports.listen()
         if self.config.http is not None:
             from veredus.gateway.http import HttpServer
@@ -261,6 +282,7 @@ class Gateway:
             "ws": str(self.ws_address or ""),
             "quic": str(self.quic_address or ""),
             "http": str(self.http_address or ""),
+            "http_tls": self.config.http_speaks_tls,
             "connections": self.overload.connections,
             "sessions": len(self.delivery.attached),
             "requests_per_second": round(self.overload.request_rate(now), 1),

@@ -123,7 +123,7 @@ class Upkeep:
 
     async def beat(self) -> None:
         if not await self._store.nodes.beat(self._node, self._figures()) and self._delivery.attached:
-            logger.warning("this node was silent for so long that others may have taken it for dead")
+            logger.warning("this node was silent for long, or the store has lost its data: all sessions are looked at")
             self._delivery.look_at_all()
         self._beat_at = self._clock.monotonic()
         await self._store.set_clock(self._clock)
@@ -135,5 +135,7 @@ class Upkeep:
     async def _sweep(self) -> None:
         """Sessions that ended, nodes that died, requests that nobody answered: any gateway may see to it."""
         swept = await self._store.sessions.sweep()
+        if self._node not in swept.nodes:
+            await self.beat()  # the store knew of it and does not any more
         for sid, rid in swept.due:
             await self._router.expire(sid, rid)

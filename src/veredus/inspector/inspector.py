@@ -81,8 +81,10 @@ class Inspector(Turns, Looking):
 
     async def open_queue(self, queue: str) -> bool:
         """Take in tasks again. False if it was not closed."""
+        if await self._queues.open(queue):  # also one that is listed nowhere: Go's DeleteQueue leaves it closed
+            return True
         await self._known(queue)
-        return await self._queues.open(queue)
+        return False
 
     async def is_closed(self, queue: str) -> bool:
         """Whether a queue takes no new tasks."""

@@ -200,7 +200,8 @@ class ClientLink:
             if self._requests.accepted(frame.rid):
                 events.append(Accepted(frame.rid))
         elif isinstance(frame, Reject):
-            if self._requests.answered(frame.rid):
+            known = self._requests.rejected if frame.retryable else self._requests.answered
+            if known(frame.rid):
                 events.append(Rejected(*frame))
         elif isinstance(frame, GoAway):
             events.append(Going(*frame))
@@ -326,6 +327,17 @@ class ClientLink:
             self._send(request)
             self._requests.sent(request.rid)
         return request.rid
+
+    def send_again(self, rid: int) -> None:
+        """A request that was rejected as retryable, under the same number. Without a connection it leaves after the
+        next welcome anyway."""
+        if self.state == OPEN and rid in self._requests:
+            self._send(self._requests[rid])
+            self._requests.sent(rid)
+
+    def give_up(self, rid: int) -> None:
+        """A request that was rejected as retryable is not sent again."""
+        self._requests.answered(rid)
 
     def cancel(self, rid: int) -> None:
         """Ask to stop a request; it is still answered. Nothing is sent without a connection."""

@@ -36,7 +36,13 @@ class LinkConfig:
     token_warning: float = 60.0
     max_frame: int = MAX_FRAME_FROM_CLIENT
     max_frames: int = 1024
-    """Frames that one read from the client may hold."""
+    """Frames that one WebSocket message, or one read of a stream, may hold."""
+    frame_rate: float = 500.0
+    """Frames per second, all but acks and pongs; more end the connection."""
+    frame_burst: int = 1000
+    ack_rate: float = 1000.0
+    """Acks and pongs per second that say nothing new; more end the connection."""
+    ack_burst: int = 2000
     max_open_requests: int = MAX_OPEN_REQUESTS
     flush_messages: int = 64
     flush_bytes: int = 16 * 1024
@@ -48,7 +54,8 @@ class LinkConfig:
                 if not isinstance(value, int) or isinstance(value, bool) or value < (field.name != "max_retries"):
                     raise ConfigError(field.name, value, "a whole number of at least 1")
             elif not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-                raise ConfigError(field.name, value, "a number of seconds above 0")
+                what = "per second" if field.name.endswith("_rate") else "of seconds"
+                raise ConfigError(field.name, value, f"a number {what} above 0")
         if self.slow_close < self.slow_warn:
             raise ConfigError("slow_close", self.slow_close, f"at least slow_warn ({self.slow_warn})")
         if self.max_frame > MAX_FRAME_FROM_SERVER:

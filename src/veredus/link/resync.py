@@ -107,6 +107,14 @@ class OpenRequests:
         """Strike out a request; False if it was not open."""
         return self._open.pop(rid, None) is not None
 
+    def rejected(self, rid: int) -> bool:
+        """Nothing came of it, so it may be sent again; until then it counts as never sent. False if it is not open."""
+        one = self._open.get(rid)
+        if one is None:
+            return False
+        one.is_sent = one.is_accepted = False
+        return True
+
     def to_send(self, known: Iterable[OpenRequest] = ()) -> list[Request]:
         """What to send after a welcome: all without an answer, but for those that the server has done, or knows and has
         accepted. One that is only known may have been noted by a gateway that died before it passed it on."""

@@ -10,6 +10,7 @@ from veredus.link.events import Acked, Ended, Entry, ServerEvent, SlowConsumer, 
 from veredus.link.ordered_queue import OrderedMessage, OrderedMessageQueue, QueueStats
 from veredus.link.output import Output
 from veredus.link.resync import check_read
+from veredus.model.bucket import Bucket
 from veredus.model.frames import (
     VERSION,
     Accept,
@@ -38,6 +39,7 @@ from veredus.model.frames import (
     Welcome,
 )
 from veredus.wire.frames import codec, encode_tail
+from veredus.wire.framing import TooManyFrames
 
 MAX_UNREAD = 4096  # answers to a client that sends and does not read
 NEW, ASKED, OPEN, CLOSED = "new", "asked", "open", "closed"
@@ -65,12 +67,17 @@ class ServerLink:
         self._config = config
         self._codec = codec(encoding)
         self._message_frame: Callable[[int, int, bytes], bytes] = self._codec.message_frame
-        self._decoder = self._codec.decoder(config.max_frame, config.max_frames)
+        self._decoder = self._codec.decoder(config.max_frame, 1)  # a hello, until it is answered
         self._whole_messages = whole_messages
         self._output = Output(config.flush_messages, config.flush_bytes)
         self._queue = self._new_queue("")
         self._heartbeat = config.heartbeat * (1 + jitter)
+        # each repeat, and the answer to the last one, has its time before a client that reads is given up
+        repeats = (config.max_retries + 1) * (config.message_timeout / 2 + config.cleanup_interval)
+        self._longest_idle = max(config.slow_close, repeats if config.max_retries else 0.0)
         self._hello = Hello()
+        self._frames = Bucket(config.frame_rate, config.frame_burst, now)
+        self._acks = Bucket(config.ack_rate, config.ack_burst, now)
         self._epoch = ""
         self._last_ts = 0  # of the newest that was sent
         self._ts_at_last = 0  # of the entry with the last number; 0 behind a gap: not known
@@ -99,12 +106,17 @@ class ServerLink:
             frames = self._decoder.feed(data.encode() if isinstance(data, str) else data)
             if self._whole_messages:
                 self._decoder.end_of_message()
+            ignored = self._decoder.ignored
+            if ignored or not data:
+                self._ignore(ignored or 1, now)
             for frame in frames:
                 self._take(frame, now, events)
                 if self.state == CLOSED:
                     break
         except FrameError as error:
-            return events + self.close(error.code, error.reason, now)
+            code = self._too_many() if isinstance(error, TooManyFrames) else error.code
+            wait = 1000 if code == CloseCode.RATE_LIMITED else 0
+            return events + self.close(code, error.reason, now, retry_after_ms=wait)
         except UnicodeEncodeError:
             return events + self.close(CloseCode.BAD_FRAME, "text that is no Unicode", now)
         if frames:
@@ -113,6 +125,23 @@ class ServerLink:
         if len(self._output) > self._window_messages + MAX_UNREAD and self.state != CLOSED:
             return events + self.close(CloseCode.RATE_LIMITED, "asks without reading the answers", now)
         return events
+
+    def _too_many(self) -> CloseCode:
+        """The code for too many frames at once. Where a stream is cut into reads is not the client's choice."""
+        if self.state != OPEN:
+            return CloseCode.BAD_FRAME
+        return CloseCode.TOO_LARGE if self._whole_messages else CloseCode.RATE_LIMITED
+
+    def _ignore(self, count: int, now: float) -> None:
+        """Frames of unknown types, blank lines, empty messages: they count all the same."""
+        if self.state != OPEN:
+            raise FrameError("nothing but a hello is allowed before the welcome")
+        self._count(self._frames, now, count)
+
+    @staticmethod
+    def _count(bucket: Bucket, now: float, count: int = 1) -> None:
+        if bucket.take(now, count):
+            raise FrameError("too many frames per second", CloseCode.RATE_LIMITED)
 
     def _take(self, frame: Frame, now: float, events: list[ServerEvent]) -> None:
         if self.state != OPEN:
@@ -130,8 +159,9 @@ class ServerLink:
         elif isinstance(frame, Pong):
             if self._pinged is not None and frame.echo == self._echo:
                 self.rtt = now - self._pinged
-            self._ack(frame.seq, 0, now, events)
+            self._ack(frame.seq, 0, now, events, asked_for=self._pinged is not None)
         elif isinstance(frame, _PASSED_ON):
+            self._count(self._frames, now)
             events.append(frame)
         elif isinstance(frame, Bye):
             events.append(frame)
@@ -139,7 +169,7 @@ class ServerLink:
         else:
             raise FrameError(f"{type(frame).__name__.lower()} is not for a client to send now")
 
-    def _ack(self, seq: int, rid_floor: int, now: float, events: list[ServerEvent]) -> None:
+    def _ack(self, seq: int, rid_floor: int, now: float, events: list[ServerEvent], *, asked_for: bool = False) -> None:
         before = self._queue.last_acked_seq
         self._queue.ack_messages_up_to(seq)
         if seq > before:
@@ -147,6 +177,8 @@ class ServerLink:
         if seq > before or rid_floor > self._rid_floor:
             self._rid_floor = max(self._rid_floor, rid_floor)
             events.append(Acked(self._queue.last_acked_seq, self._rid_floor))
+        elif not asked_for:  # one that says something new is paid for by the message that it acknowledges
+            self._count(self._acks, now)
 
     # ---- to the client
 
@@ -175,6 +207,7 @@ class ServerLink:
             limits=Limits(self._window_messages, self._window_bytes, config.max_frame, config.max_open_requests),
         )
         self.state = OPEN
+        self._decoder.max_frames = config.max_frames
         self.top = welcome.top
         self._epoch, start, self._last_ts = welcome.cursor
         self._ts_at_last = self._last_ts
@@ -298,6 +331,10 @@ class ServerLink:
             return None
         return Wanted(expected, min(room, missing), room_bytes)
 
+    def allow(self, frame_rate: float, frame_burst: float, now: float) -> None:
+        """How many frames this client may send, if not as many as all."""
+        self._frames = Bucket(frame_rate, frame_burst, now)
+
     def accept(self, rid: int, now: float) -> None:
         """Tell the client that its request is durable."""
         if self.state == OPEN:
@@ -374,7 +411,7 @@ class ServerLink:
         """Messages are in flight: is the client getting anywhere?"""
         config, queue = self._config, self._queue
         idle = now - self._progress
-        if idle >= config.slow_close:
+        if idle >= (config.slow_close if unsent else self._longest_idle):
             return self.close(CloseCode.SLOW_CONSUMER, f"nothing acknowledged for {idle:.0f} s", now)
         if now - self._cleaned >= config.cleanup_interval:
             self._cleaned = now
@@ -398,7 +435,7 @@ class ServerLink:
         if self._queue.pending_count or self._queue.queue_size:
             due = min(due, self._cleaned + config.cleanup_interval)
         if self._queue.pending_count:
-            due = min(due, self._progress + (config.slow_close if self._warned_slow else config.slow_warn))
+            due = min(due, self._progress + (self._longest_idle if self._warned_slow else config.slow_warn))
         if self._token_ends is not None:
             due = min(due, self._token_ends - (0 if self._warned_token else config.token_warning))
         return due

@@ -211,8 +211,8 @@ def judge_cursor(log: LogState, cursor: Cursor, ts_at: int | None) -> tuple[Verd
 
 
 def has_room(log: LogState, quota: Quota, size: int) -> bool:
-    """Whether one more entry of so many bytes fits the quota."""
-    return log.top - log.floor < quota.entries and log.bytes + size <= quota.bytes
+    """Whether one more entry of so many bytes fits the quota; the only one always does."""
+    return log.top == log.floor or (log.top - log.floor < quota.entries and log.bytes + size <= quota.bytes)
 
 
 def check_policy(policy: str) -> str:

@@ -83,6 +83,21 @@ def traceback_of(error: BaseException | None) -> str:
     return mark + tail.partition("\n")[2]
 
 
+def drop_older_raises(error: BaseException) -> None:
+    """To be called where an error is caught. One object that is raised again and again has the frames of every time,
+    and would keep them, and what they hold, for ever: only those of the last time stay. An older time begins where the
+    function that catches, which is always the outermost, stands a second time."""
+    trace = error.__traceback__
+    if trace is None:
+        return
+    catches = trace.tb_frame.f_code
+    while trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code is catches:
+            trace.tb_next = None
+            return
+        trace = trace.tb_next
+
+
 def is_short(error: BaseException) -> bool:
     """Whether Python's own traceback of it is bounded, can be written as UTF-8, and says where it was raised."""
     left, seen, waiting = 3 * MOST, set(), [error]

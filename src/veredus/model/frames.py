@@ -59,6 +59,7 @@ class ErrorCode(IntEnum):
     FORBIDDEN = 403
     UNKNOWN_ACTION = 404
     DEADLINE = 408
+    CONFLICT = 409
     TOO_LARGE = 413
     LIMIT = 429
     CANCELLED = 499
@@ -73,6 +74,11 @@ class ErrorCode(IntEnum):
 
 
 _RETRYABLE = frozenset({ErrorCode.DEADLINE, ErrorCode.LIMIT, ErrorCode.UNAVAILABLE, ErrorCode.WORKER_LOST})
+
+
+def retryable(code: object) -> bool:
+    """Whether this is the code of a refusal that may be followed by success; False for codes that are not known."""
+    return code in _RETRYABLE
 
 
 class FrameError(VeredusError, ValueError):

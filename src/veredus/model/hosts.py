@@ -5,6 +5,14 @@ from __future__ import annotations
 import ipaddress
 
 
+def is_address(host: str) -> bool:
+    """Whether it is an address, or localhost: a name that nobody else can make point here."""
+    try:
+        return host == "localhost" or bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach it."""
     if host == "localhost":

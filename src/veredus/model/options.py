@@ -114,6 +114,14 @@ def _duration(name: str, value: Any) -> float | None:
     return None if value is None else seconds(name, value)
 
 
+def check_unserved(value: Any) -> str:
+    """What happens to a task whose options nobody alive keeps."""
+    choices = ("warn", "refuse", "ignore")
+    if value not in choices:
+        raise ConfigError("unserved", value, "one of " + ", ".join(map(repr, choices)), known=choices)
+    return str(value)
+
+
 def _positive(name: str, value: Any) -> float | None:
     number = _duration(name, value)
     if number == 0:

@@ -23,7 +23,8 @@ class End(Enum):
     TIMED_OUT = "timed out"
     CANCELLED = "cancelled"
     UNREADABLE = "unreadable"
-    """The payload does not fit the handler: it never will."""
+    """The payload does not fit the handler. Retried like a type without a handler: a worker that can read it may be
+    deployed in a moment."""
     ABORTED = "aborted"
     """The worker stops; the task is given back."""
     LEASE_LOST = "lease lost"
@@ -97,7 +98,7 @@ def judge(
         return Verdict(CANCELLATIONS[outcome.then], is_failure=False)
     if wraps(outcome.error, RevokeTask):
         return Verdict(Action.DONE)
-    if end is End.UNREADABLE or message.retried >= message.retry or is_last or wraps(outcome.error, SkipRetry):
+    if message.retried >= message.retry or is_last or wraps(outcome.error, SkipRetry):
         return Verdict(Action.ARCHIVE)
     if is_poison(outcome.crashes, max_crashes):
         return Verdict(Action.ARCHIVE)

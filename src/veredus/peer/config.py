@@ -25,12 +25,18 @@ class PeerConfig:
     window_bytes: int = WINDOW_BYTES
     grace: float = 2.0
     """Seconds that a request waits for its answer beyond its deadline."""
+    retries: int = 5
+    """So often a request is sent again, under its number, that was rejected as retryable; 0 for never."""
     close_timeout: float = 2.0
     """For saying goodbye."""
 
     def __post_init__(self) -> None:
         for known in fields(self):
             value = getattr(self, known.name)
+            if known.name == "retries":
+                if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                    raise ConfigError(known.name, value, "a whole number of at least 0")
+                continue
             whole = known.name.startswith("window")
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value > 0:
                 raise ConfigError(known.name, value, "a whole number above 0" if whole else "seconds above 0")

@@ -8,7 +8,7 @@ from typing import Any
 
 from veredus.errors import RequestLost, RequestRejected
 from veredus.link.session import ClientLink
-from veredus.model.frames import ErrorCode
+from veredus.model.frames import retryable
 
 ANSWER = "veredus.group"
 """Type of the volatile message that answers: {"group", "joined", "code", "error"}."""
@@ -23,6 +23,8 @@ class Groups:
         self._flush_soon = flush_soon
         self._wanted: dict[str, bool] = {}
         self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._later: set[str] = set()
+        """To be asked again, though nobody waits for the answer."""
 
     def ask(self, group: str, member: bool) -> asyncio.Future[None]:
         self._wanted[group] = member
@@ -49,24 +51,31 @@ class Groups:
         group = answer.get("group") if isinstance(answer, dict) else None
         if not isinstance(group, str) or group not in self._wanted:
             return
-        waiting = self._waiting.pop(group, None)
         code = answer.get("code") or 0
+        if retryable(code):
+            self._ask_later(group)
+            return
+        waiting = self._waiting.pop(group, None)
         if code:
             del self._wanted[group]  # it will not be asked again
-            known = code in ErrorCode.__members__.values()
-            self._settle(
-                waiting,
-                RequestRejected(
-                    f"group {group}",
-                    str(answer.get("error") or "refused"),
-                    code=code,
-                    retryable=known and ErrorCode(code).retryable,
-                ),
-            )
+            problem = str(answer.get("error") or "refused")
+            self._settle(waiting, RequestRejected(f"group {group}", problem, code=code, retryable=False))
         elif bool(answer.get("joined")) == self._wanted[group]:
             self._settle(waiting, None)
         elif waiting is not None:  # the answer to an earlier wish
             self._waiting[group] = waiting
+
+    def _ask_later(self, group: str) -> None:
+        """The gateway could not say. Whoever waits for the answer asks again anyway."""
+        if group not in self._waiting and group not in self._later:
+            self._later.add(group)
+            asyncio.get_running_loop().call_later(ASK_AGAIN, self._ask_again, group)
+
+    def _ask_again(self, group: str) -> None:
+        self._later.discard(group)
+        if group in self._wanted and group not in self._waiting:
+            self._send(group)
+            self._flush_soon()
 
     def fail_all(self, problem: str) -> None:
         for group, waiting in self._waiting.items():

@@ -76,7 +76,7 @@ class Inbox:
         while not self._items:
             if self._ended:
                 if self._error is not None:
-                    raise self._error
+                    raise self._error.with_traceback(None)  # not with the frames of every time
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             try:

@@ -134,7 +134,7 @@ class Peer:
             deliver=lambda event: self._reception.deliver(event),
             announce=self._announce,
         )
-        self._requests = Requests(self._link, self._line.flush_soon, self._config.grace)
+        self._requests = Requests(self._link, self._line.flush_soon, self._config)
         self._groups = Groups(self._link, self._line.flush_soon)
         self._reception = Reception(
             self._requests,
@@ -189,7 +189,7 @@ class Peer:
         self._must_have_started()
         await self._over.wait()
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(None)  # not with the frames of every time
 
     async def close(self) -> None:
         """End the session for good: the gateway deletes it, and what is unread with it."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 from collections.abc import Callable, Generator
 from typing import Any
 
 from veredus.errors import ConfigError, RequestError, RequestFailed, RequestLost, RequestRejected, RequestTimeout
 from veredus.link.session import ClientLink, Rejected
-from veredus.model.frames import ErrorCode
+from veredus.model.frames import ErrorCode, retryable
 from veredus.model.frames import Message as MessageFrame
+from veredus.peer.config import PeerConfig
 from veredus.peer.items import decoded
 from veredus.wire.payload import encode_value
 
@@ -17,12 +20,17 @@ from veredus.wire.payload import encode_value
 class Pending:
     """A request that was sent: await it for its result. `rid` is its number, which a notify may be bound to."""
 
-    __slots__ = ("_accepted", "_cancel", "_future", "action", "no_reply", "rid", "timer")
+    __slots__ = ("_accepted", "_cancel", "_future", "action", "no_reply", "rejects", "rid", "timer", "until", "waits")
 
     def __init__(self, action: str, rid: int, no_reply: bool, cancel: Callable[[int], None]) -> None:
         loop = asyncio.get_running_loop()
         self.action, self.rid, self.no_reply = action, rid, no_reply
         self.timer: asyncio.TimerHandle | None = None
+        self.until = math.inf
+        """When an answer is of no use any more, by the loop's clock."""
+        self.rejects = 0
+        self.waits = False
+        """Whether it was rejected and will be sent again."""
         self._cancel = cancel
         self._future: asyncio.Future[Any] = loop.create_future()
         self._accepted: asyncio.Future[None] | None = None
@@ -83,10 +91,10 @@ class Pending:
 class Requests:
     """All that are open, by number."""
 
-    def __init__(self, link: ClientLink, flush_soon: Callable[[], None], grace: float) -> None:
+    def __init__(self, link: ClientLink, flush_soon: Callable[[], None], config: PeerConfig) -> None:
         self._link = link
         self._flush_soon = flush_soon
-        self._grace = grace
+        self._config = config
         self._open: dict[int, Pending] = {}
         self._to_cancel: set[int] = set()
 
@@ -111,13 +119,17 @@ class Requests:
         )
         pending = Pending(action, rid, no_reply, self._cancel)
         if deadline is not None:  # the gateway answers at the deadline; this is for when none can be reached
-            pending.timer = loop.call_later(deadline + self._grace, self._timed_out, rid, deadline)
+            pending.until = loop.time() + deadline
+            pending.timer = loop.call_later(deadline + self._config.grace, self._timed_out, rid, deadline)
         self._open[rid] = pending
         self._flush_soon()
         return pending
 
     def _cancel(self, rid: int) -> None:
-        if self._open.pop(rid, None) is not None:
+        if (pending := self._open.pop(rid, None)) is not None:
+            if pending.waits:
+                self._link.give_up(rid)
+                return
             if self._link.state == "open":
                 self._link.cancel(rid)
                 self._flush_soon()
@@ -126,6 +138,8 @@ class Requests:
 
     def welcomed(self) -> None:
         """The link has sent again what is unanswered: now tell which of it nobody waits for any more."""
+        for pending in self._open.values():
+            pending.waits = False
         for rid in self._to_cancel:
             self._link.cancel(rid)
         self._to_cancel.clear()
@@ -138,10 +152,15 @@ class Requests:
                 del self._open[rid]
 
     def rejected(self, event: Rejected) -> None:
-        pending = self._open.pop(event.rid, None)
+        pending = self._open.get(event.rid)
+        is_lost = event.code == ErrorCode.WORKER_LOST
+        if pending is not None and event.retryable and not is_lost and self._will_send_again(pending, event):
+            return
+        self._open.pop(event.rid, None)
+        self._link.give_up(event.rid)
         if pending is None:
             return
-        if event.code == ErrorCode.WORKER_LOST:
+        if is_lost:
             pending.fail(RequestLost(pending.action, event.error or "its session is gone", retryable=event.retryable))
         else:
             pending.fail(
@@ -154,6 +173,23 @@ class Requests:
                 )
             )
 
+    def _will_send_again(self, pending: Pending, event: Rejected) -> bool:
+        """Under the same number, unless it was rejected often enough or its deadline comes before that."""
+        loop = asyncio.get_running_loop()
+        delay = self._config.backoff(pending.rejects, random.random(), event.retry_after_ms / 1000)
+        pending.rejects += 1
+        if pending.rejects > self._config.retries or loop.time() + delay >= pending.until:
+            return False
+        pending.waits = True
+        loop.call_later(delay, self._send_again, pending)
+        return True
+
+    def _send_again(self, pending: Pending) -> None:
+        if self._open.get(pending.rid) is pending and pending.waits:
+            pending.waits = False
+            self._link.send_again(pending.rid)
+            self._flush_soon()
+
     def answered(self, frame: MessageFrame) -> bool:
         """Whether somebody waited for this response."""
         pending = self._open.pop(frame.rid, None)
@@ -163,9 +199,7 @@ class Requests:
             pending.resolve(decoded(frame.body, frame.encoding))
         else:
             pending.fail(
-                RequestFailed(
-                    pending.action, frame.error or "failed", code=frame.code, retryable=_retryable(frame.code)
-                )
+                RequestFailed(pending.action, frame.error or "failed", code=frame.code, retryable=retryable(frame.code))
             )
         return True
 
@@ -181,10 +215,3 @@ class Requests:
 
 def lost(problem: str) -> Callable[[str], RequestError]:
     return lambda action: RequestLost(action, problem)
-
-
-def _retryable(code: int) -> bool:
-    try:
-        return ErrorCode(code).retryable
-    except ValueError:
-        return False

@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
 
     def _send(self, data: bytes, count: int, timeout: float | None) -> list[asyncio.Future[Any]]:
         if not self.alive or self._transport is None:
-            raise ConnectionLost(f"the connection to {self.where} {self._why()}")
+            raise faults.NotSent(f"the connection to {self.where} {self._why()}")
         expires = time.monotonic() + (self._timeout if timeout is None else timeout)
         futures = [self._loop.create_future() for _ in range(count)]
         self._waiting.extend([(future, expires) for future in futures])

@@ -15,6 +15,10 @@ class NoScript(CommandRefused):
     """The server does not have this script yet: nothing was run."""
 
 
+class NotSent(ConnectionLost):
+    """There is no connection: what was to be sent did not leave, so nothing came of it."""
+
+
 class NoAnswer(ConnectionLost):
     """The server let its time for an answer pass, and did not answer on a fresh connection either."""
 
@@ -72,12 +76,10 @@ def from_system(exc: BaseException, where: str) -> StoreError:
     if isinstance(exc, StoreError):
         return exc
     if isinstance(exc, ssl.SSLError):
-        return ConnectionLost(f"cannot connect to {where}: TLS: {exc.reason or exc}")
+        return NotSent(f"cannot connect to {where}: TLS: {exc.reason or exc}")
     if isinstance(exc, asyncio.TimeoutError | TimeoutError):
-        return ConnectionLost(f"cannot connect to {where}: no answer in time")
-    return ConnectionLost(
-        f"cannot connect to {where}: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}"
-    )
+        return NotSent(f"cannot connect to {where}: no answer in time")
+    return NotSent(f"cannot connect to {where}: {exc.strerror if isinstance(exc, OSError) and exc.strerror else exc}")
 
 
 async def shared(task: asyncio.Task[T], problem: str) -> T:

@@ -47,12 +47,15 @@ BIND = load(
     " {sid rid side expiry key late on_fail policy tail}* [now_ms]",
 )
 ACCEPT = load(
-    "outbox/accept", keys="partition", args="channel max_open max_records count {sid rid deadline generation}* [now_ms]"
+    "outbox/accept",
+    keys="partition",
+    args="channel max_open max_records count {sid rid deadline generation arrival}* [now_ms]",
 )
+REFUSE = load("outbox/refuse", keys="partition", args="channel sid rid generation arrival hold_ms [now_ms]")
 RESPOND = load(
     "outbox/respond",
     keys="partition",
-    args="channel extra failed sid rid response count_before count_after {tail}* [now_ms]",
+    args="channel extra failed sid rid response dropped count_before count_after {tail}* [now_ms]",
 )
 ACK = load("outbox/ack", keys="partition", args="channel count {sid seq rid_floor}* [now_ms]")
 READ = load("outbox/read", keys="partition", args="channel count {sid from_seq most max_bytes}* [now_ms]")
@@ -130,17 +133,31 @@ class Outbox(Spreading):
         return int(replies[0]), int(replies[1])
 
     async def accept(
-        self, sid: str, rid: int, deadline_ms: int, generation: int, max_open: int = MAX_OPEN_REQUESTS
+        self,
+        sid: str,
+        rid: int,
+        deadline_ms: int,
+        generation: int,
+        max_open: int = MAX_OPEN_REQUESTS,
+        arrival: int = 0,
     ) -> str:
         """Record a request as accepted: new, open (accepted before, not answered), done (answered), full (too many
-        open) or gone (no such session, or another connection has it). `deadline_ms` is Unix ms."""
-        return (await self.accept_many([Accept(sid, rid, deadline_ms, generation)], max_open))[0]
+        open), superseded (another connection has the session) or gone. `deadline_ms` is Unix ms. `arrival` numbers the
+        frames of a connection: called again with the same one, after a lost reply, the answer is `new` again."""
+        return (await self.accept_many([Accept(sid, rid, deadline_ms, generation, arrival)], max_open))[0]
 
     async def accept_many(self, rows: Sequence[Accept], max_open: int = MAX_OPEN_REQUESTS) -> list[str]:
         replies = await self.partitions.run_rows(
             ACCEPT, rows, lambda row: keys.sid_tag(row.sid), lambda row: row, head=(max_open, MAX_REQUEST_RECORDS)
         )
         return [reply.decode() for reply in replies]
+
+    async def refuse(self, sid: str, rid: int, generation: int, arrival: int) -> str:
+        """Take back what `accept` recorded for this arrival: refused, answered (meanwhile) or gone. The number may be
+        used again, and what is bound to it waits for that."""
+        args = (sid, rid, generation, arrival, int(MESSAGE_TIMEOUT * 1000))
+        reply: bytes = await self.partitions.run(REFUSE, keys.sid_tag(sid), args)
+        return reply.decode()
 
     async def respond(
         self,
@@ -151,10 +168,11 @@ class Outbox(Spreading):
         afters: Sequence[bytes] = (),
         *,
         failed: bool = False,
+        dropped: int = 0,
     ) -> Responded:
         """The one terminal response to a request: held befores, `befores`, the response, held afters, `afters` are
-        appended as one consecutive run. A second response adds nothing and is told so. An empty `response_tail` ends a
-        request that the client was refused: what is bound to it is sent or dropped all the same."""
+        appended as one consecutive run. A second response adds nothing and is told so. `dropped`: how many notifies the
+        client has missed already; the response says how many in all."""
         reply = await self.partitions.run(
             RESPOND,
             keys.sid_tag(sid),
@@ -164,6 +182,7 @@ class Outbox(Spreading):
                 sid,
                 rid,
                 response_tail,
+                dropped,
                 len(befores),
                 len(afters),
                 *befores,

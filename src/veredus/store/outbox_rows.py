@@ -56,6 +56,7 @@ class Accept(NamedTuple):
     deadline_ms: int
     """Unix ms."""
     generation: int
+    arrival: int = 0
 
 
 class Responded(NamedTuple):

@@ -39,6 +39,14 @@ class Partitions:
                     self._channel = SHARDED if found and found[0] else PLAIN
         return self._channel
 
+    async def forget_group(self, group: str, tag: str) -> None:
+        """Nobody of the group is left in this partition. Looked at again afterwards: whoever joins writes the member
+        first, then the partition once more, so one of us sees the other."""
+        place, members = keys.group_partitions(group), keys.group(tag, group)
+        await self.redis.command("SREM", place, tag, key=place)
+        if await self.redis.command("EXISTS", members, key=members):
+            await self.redis.command("SADD", place, tag, key=place)
+
     async def run(self, script: Script, tag: str, args: Sequence[Argument]) -> Any:
         """One call in one partition; the first argument of all these scripts is how nodes are told."""
         return await self.redis.run(script, (keys.sessions(tag),), (await self.channel(), *args, *self._time()))

@@ -87,6 +87,8 @@ class Swept:
     """Notifies that were bound to a request which never came, sent now as late ones."""
     dropped: int = 0
     """The same, of those that would rather not be late, or had no room."""
+    nodes: frozenset[str] = frozenset()
+    """All nodes that the store knows."""
 
 
 def session_row(sid: str, reply: Sequence[Any]) -> SessionRow:

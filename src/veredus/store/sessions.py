@@ -40,8 +40,9 @@ ATTACH = load(
     "session/attach",
     keys="partition",
     args="channel sid user secret next_secret grace_ms epoch seq ts next_epoch node connection first max_bytes"
-    " rid_floor [now_ms]",
+    " rid_floor count {group}* [now_ms]",
 )
+GRANT = load("session/grant", keys="partition", args="channel sid count {group}* [now_ms]")
 DETACH = load("session/detach", keys="partition", args="channel count {sid generation}* [now_ms]")
 CLOSE = load("session/close", keys="partition", args="channel count {sid reason}* [now_ms]")
 SWEEP = load(
@@ -90,9 +91,7 @@ class Sessions:
             raise ConfigError("when_full", when_full, f"one of {', '.join(WHEN_FULL)}", known=WHEN_FULL)
         if user:
             keys.check_name("user", user)
-        groups = list(dict.fromkeys(groups))
-        if len(groups) > MAX_GROUPS_PER_SESSION:
-            raise ConfigError("groups", len(groups), f"at most {MAX_GROUPS_PER_SESSION} groups")
+        groups = _named(groups)
         sid = sid or keys.new_sid(user)
         epoch = secrets.token_hex(4)
         await self._announce(sid, groups)
@@ -134,15 +133,18 @@ class Sessions:
         first: int = FIRST,
         max_bytes: int = FIRST_BYTES,
         rid_floor: int = 0,
+        groups: Iterable[str] = (),
     ) -> Attached:
         """Resume a session on this connection. The secret is exchanged for the next one (the one presented stays good
         for the session's TTL, because the welcome may be lost), whatever connection had the session is told to let go,
         everything up to the cursor is acknowledged. A cursor that does not fit the log begins a new epoch; what is in
-        the log is then delivered under it."""
+        the log is then delivered under it. `groups` are those that the client's token names now: see `grant`."""
         try:
             tag = keys.sid_tag(sid)
         except ConfigError:
             return Attached(Verdict.UNKNOWN, Reason.UNKNOWN)  # clients send what they like
+        named = _named(groups)
+        await self._announce(sid, named)
         reply = await self.partitions.run(
             ATTACH,
             tag,
@@ -161,8 +163,11 @@ class Sessions:
                 first,
                 max_bytes,
                 rid_floor,
+                len(named),
+                *named,
             ),
         )
+        await self._announce(sid, named)
         result, reason = reply[0].decode(), reply[1].decode()
         if len(reply) == 2:
             return Attached(result, reason)
@@ -199,8 +204,9 @@ class Sessions:
         """In every partition: end the sessions that were not resumed in time, detach those of dead nodes, find the
         requests whose deadline has passed, and release what was bound to requests that never came. Any node may do it
         at any time; at most `limit` of each kind per partition and call."""
-        swept = Swept()
-        dead = [node for node, info in (await self._nodes.nodes()).items() if not info.alive]
+        nodes = await self._nodes.nodes()
+        swept = Swept(nodes=frozenset(nodes))
+        dead = [node for node, info in nodes.items() if not info.alive]
         replies = await self.partitions.run_rows(
             SWEEP,
             keys.TAGS,
@@ -265,11 +271,22 @@ class Sessions:
             raise ConfigError("group", group, f"at most {MAX_GROUPS_PER_SESSION} groups per session")
         return bool(reply)
 
+    async def grant(self, sid: str, groups: Iterable[str]) -> bool:
+        """The client has a new token: the session is in the groups that it names, and no longer in those that only the
+        token before named. What the client or the app has joined stays. False if the session is gone."""
+        named = _named(groups)
+        await self._announce(sid, named)
+        reply = await self.partitions.run(GRANT, keys.sid_tag(sid), (sid, len(named), *named))
+        await self._announce(sid, named)
+        return bool(reply)
+
     async def leave(self, sid: str, group: str) -> bool:
         """False if it was not a member."""
         replies = await self.partitions.run_rows(
             LEAVE, [(sid, group)], lambda row: keys.sid_tag(row[0]), lambda row: row
         )
+        if replies[0] == 2:
+            await self.partitions.forget_group(group, keys.sid_tag(sid))
         return bool(replies[0])
 
     async def sessions_of(self, user: str) -> list[SessionRow]:
@@ -317,7 +334,15 @@ class Sessions:
 
     async def _announce(self, sid: str, groups: Sequence[str]) -> None:
         """Where a group has members. Before the join, so that a crash hides nobody, and after it: see
-        `Outbox._forget_partition`."""
+        `Partitions.forget_group`."""
         places = [keys.group_partitions(keys.check_name("group", group)) for group in groups]
         if places:
             raise_first(await self._redis.command_each([("SADD", place, keys.sid_tag(sid)) for place in places]))
+
+
+def _named(groups: Iterable[str]) -> list[str]:
+    """The groups that a token names, each once."""
+    named = list(dict.fromkeys(groups))
+    if len(named) > MAX_GROUPS_PER_SESSION:
+        raise ConfigError("groups", len(named), f"at most {MAX_GROUPS_PER_SESSION} groups")
+    return named

@@ -82,7 +82,7 @@ class Spreading:
             sorted(tags), lambda tag: keys.group(tag, group), tail, expiry, dedupe_key, policy
         )
         for tag in empty:
-            await self._forget_partition(place, tag, keys.group(tag, group))
+            await self.partitions.forget_group(group, tag)
         return spread
 
     async def append_to_everyone(
@@ -127,10 +127,3 @@ class Spreading:
                 else:
                     del walks[tag]
         return Spread(dict(counts)), [tag for tag in tags if tag not in seen]
-
-    async def _forget_partition(self, place: str, tag: str, members: str) -> None:
-        """Nobody of the group is left here. Looked at again afterwards: whoever joins writes the member first, then the
-        partition once more, so one of us sees the other."""
-        await self._redis.command("SREM", place, tag, key=place)
-        if await self._redis.command("EXISTS", members, key=members):
-            await self._redis.command("SADD", place, tag, key=place)

@@ -18,7 +18,7 @@ from veredus.scheduler.scheduler import Scheduler
 from veredus.store.groups import MADE, Probe
 from veredus.store.store import Store
 from veredus.testing.clock import ManualClock
-from veredus.worker.aggregation import Foundry, Staged
+from veredus.worker.aggregation import Staged
 from veredus.worker.lifespan import close, open_lifespan
 from veredus.worker.worker import Worker
 
@@ -49,7 +49,7 @@ class InlineWorker(Worker):
         await self._limiter.declare()
         client = Client(self._store, max_payload=self.app.max_payload, clock=clock)
         self._cron = Scheduler(client, self.app.schedules, self.app.schedule_scope(), clock=clock)
-        self._foundry = Foundry(self._store.groups, client, self.bus, clock, self._group_threads, lambda queue: None)
+        self._foundry = self._foundry_for(client, lambda queue: None)
         self._failures: dict[tuple[str, str], tuple[int, float]] = {}
         self._limited: dict[str, float] = {}
         """Queues at their limit, and when there is room again."""

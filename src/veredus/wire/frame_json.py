@@ -24,7 +24,7 @@ from veredus.model.frames import (
 )
 from veredus.model.nesting import MAX_DEPTH, too_deep
 from veredus.wire.frame_protobuf import checked_gap, checked_metadata, read_message
-from veredus.wire.framing import NO_LIMIT, too_many
+from veredus.wire.framing import NO_LIMIT, TooManyFrames
 from veredus.wire.gateway_schema import MESSAGES, Field
 
 NAMES: dict[Type, str] = {
@@ -77,17 +77,20 @@ class JsonCodec:
 class JsonDecoder:
     """Frames out of a text message: one object per line, empty lines are skipped."""
 
-    __slots__ = ("_max", "_max_frames")
+    __slots__ = ("_max", "ignored", "max_frames")
 
     def __init__(self, max_frame: int, max_frames: int) -> None:
         self._max = max_frame
-        self._max_frames = max_frames
+        self.max_frames = max_frames
+        self.ignored = 0
 
     def feed(self, data: bytes) -> list[Frame]:
         frames = []
-        lines = data.split(b"\n", self._max_frames + 1)
-        if len(lines) > self._max_frames + 1:
-            raise too_many(self._max_frames)
+        lines = data.split(b"\n", self.max_frames + 1)
+        if len(lines) > 1 and not lines[-1]:  # what follows the last newline is no line
+            lines.pop()
+        if len(lines) > self.max_frames:
+            raise TooManyFrames(self.max_frames)
         for line in lines:
             if len(line) > self._max:
                 raise FrameError(f"a frame of {len(line):,} bytes, allowed are {self._max:,}", CloseCode.TOO_LARGE)
@@ -95,6 +98,7 @@ class JsonDecoder:
                 frame = decode(line)
                 if frame is not None:
                     frames.append(frame)
+        self.ignored = len(lines) - len(frames)
         return frames
 
     def end_of_message(self) -> None:

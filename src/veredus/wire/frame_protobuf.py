@@ -76,17 +76,28 @@ class ProtobufCodec:
 class ProtobufDecoder:
     """Frames out of bytes, however they were cut."""
 
-    __slots__ = ("_splitter",)
+    __slots__ = ("_splitter", "ignored")
 
     def __init__(self, max_frame: int, max_frames: int) -> None:
         self._splitter = Splitter(max_frame, max_frames)
+        self.ignored = 0
+
+    @property
+    def max_frames(self) -> int:
+        return self._splitter.max_frames
+
+    @max_frames.setter
+    def max_frames(self, most: int) -> None:
+        self._splitter.max_frames = most
 
     def feed(self, data: bytes) -> list[Frame]:
         frames = []
-        for piece in self._splitter.split(data):
+        pieces = self._splitter.split(data)
+        for piece in pieces:
             frame = decode(piece)
             if frame is not None:
                 frames.append(frame)
+        self.ignored = len(pieces) - len(frames)
         return frames
 
     def end_of_message(self) -> None:

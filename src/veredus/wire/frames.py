@@ -17,6 +17,11 @@ from veredus.wire.messages import clean
 class Decoder(Protocol):
     """Splits what arrives into frames; holds no more than it received."""
 
+    max_frames: int
+    """That one `feed` may hold."""
+    ignored: int
+    """Frames of unknown types, and blank lines, in the last `feed`."""
+
     def feed(self, data: bytes) -> list[Frame]:
         """Frames that are complete now. Raises FrameError; the decoder is of no use after that."""
 

@@ -13,19 +13,22 @@ def with_length(frame: bytes) -> bytes:
     return varint(len(frame)) + frame
 
 
-def too_many(allowed: int) -> FrameError:
-    return FrameError(f"more than {allowed:,} frames at once", CloseCode.RATE_LIMITED)
+class TooManyFrames(FrameError):
+    """One read holds more frames than are allowed at once."""
+
+    def __init__(self, allowed: int) -> None:
+        super().__init__(f"more than {allowed:,} frames at once", CloseCode.RATE_LIMITED)
 
 
 class Splitter:
     """Cuts bytes as they arrive into frames. A frame's length is checked before its bytes are waited for, and memory is
     taken only for bytes that came."""
 
-    __slots__ = ("_held", "_max", "_max_frames", "_need")
+    __slots__ = ("_held", "_max", "_need", "max_frames")
 
     def __init__(self, max_frame: int, max_frames: int) -> None:
         self._max = max_frame
-        self._max_frames = max_frames
+        self.max_frames = max_frames
         self._held = bytearray()
         self._need = 0
 
@@ -72,8 +75,8 @@ class Splitter:
                 return frames
             frames.append(data[start:stop])
             position = stop
-            if len(frames) > self._max_frames:
-                raise too_many(self._max_frames)
+            if len(frames) > self.max_frames:
+                raise TooManyFrames(self.max_frames)
         return frames
 
     def _hold(self, data: bytes, position: int, need: int) -> None:

@@ -42,8 +42,13 @@ def workers(host: str, pid: int, server_id: str) -> str:
 
 
 def types(host: str, pid: int, server_id: str) -> str:
-    """STRING with the types that one worker process has handlers for; Go workers have none."""
+    """STRING with the types and the groups that one worker process has functions for; Go workers have none."""
     return f"{PREFIX}:types:{{{host}:{pid}:{server_id}}}"
+
+
+def types_beside(server_key: str) -> str:
+    """The name that `types` gives to the process with this record."""
+    return f"{PREFIX}:types:{server_key.removeprefix(f'{PREFIX}:servers:')}"
 
 
 def scheduler_entries(host: str, pid: int, scheduler_id: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 from veredus.errors import ConfigError
 from veredus.model.job import Job
-from veredus.wire.payload import _annotation, _decode, _decoder, _wire_parameters, name_of
+from veredus.wire.payload import _annotation, _wire_parameters, name_of, reader_for
 
 
-def member_decoder_for(function: Callable[..., Any]) -> Callable[[Job], Any]:
+def member_decoder_for(function: Callable[..., Any], *, strict: bool = False) -> Callable[[Job], Any]:
     """By the second parameter: `list[Job]` (or nothing said), `list[bytes]`, `list[T]` for what JSON can carry."""
     parameters = _wire_parameters(function)
     if len(parameters) != 2 or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
@@ -24,8 +24,8 @@ def member_decoder_for(function: Callable[..., Any]) -> Callable[[Job], Any]:
         return lambda job: job
     if kind is bytes:
         return lambda job: job.payload
-    decoder = _decoder(kind, function)
-    return lambda job: _decode(decoder, job.payload)
+    reader = reader_for(kind, function, strict=strict)
+    return lambda job: reader.read(job.payload)
 
 
 def _member_type(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:

@@ -25,7 +25,7 @@ class ServerRecord:
     started_at: float
     active_worker_count: int
     startable: str = ""
-    """The types that it has handlers for, as `wire.types.startable` writes them; not a part of Asynq's record."""
+    """Its types and groups, as `wire.types.shown` writes them; not a part of Asynq's record."""
 
 
 def encode_server(record: ServerRecord) -> bytes:

@@ -111,7 +111,8 @@ def outbox(sid: str) -> str:
 
 
 def requests(sid: str) -> str:
-    """HASH rid -> `A:<deadline ms>` accepted, `D:<seq>` answered, `B:<ms>` not come yet, with something bound to it."""
+    """HASH rid -> `A:<deadline ms>[:<generation>:<arrival>]` accepted, `D:<seq>` answered, `B:<ms>` not come yet, with
+    something bound to it."""
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:r"
 
 
@@ -128,6 +129,12 @@ def afters(sid: str, rid: int) -> str:
 def session_groups(sid: str) -> str:
     """SET of the groups of a session."""
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:g"
+
+
+def waiting(sid: str) -> str:
+    """HASH of what a session has for its user as such: id -> `<seq> <until ms>`; it ends when the last of it has waited
+    long enough."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:w"
 
 
 def dedupe(sid: str, key: str) -> str:

@@ -20,13 +20,14 @@ from veredus.events import Aggregated, Bus, ItemDropped
 from veredus.model.failure import describe
 from veredus.model.grouping import Aggregation, aggregated_id
 from veredus.model.job import Job
+from veredus.model.retry import RetryDelayFunction
 from veredus.model.verdict import failed_message
-from veredus.store.groups import AGGREGATED, REFUSED, Aside, Groups
+from veredus.store.groups import AGGREGATED, REFUSED, Aside, Groups, Later
 from veredus.store.intake import ID_EXISTS, LOCKED, Entry
 from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
 from veredus.wire.payload import name_of
 from veredus.wire.results import close_coroutines
-from veredus.worker.attempt import quarantine
+from veredus.worker.attempt import quarantine, retry_delay_ms
 from veredus.worker.executors.threads import ThreadPool
 from veredus.worker.injection import dependencies, inject
 
@@ -49,11 +50,12 @@ class Staged:
 
 @dataclass(slots=True)
 class _Sorted:
-    """The members of a set: those that the function gets, and those that are put aside."""
+    """The members of a set: those that the function gets, those that are put aside, and those for another attempt."""
 
     jobs: list[Job]
     values: list[Any]
     aside: list[Aside]
+    later: list[Later]
 
 
 class Foundry:
@@ -67,6 +69,7 @@ class Foundry:
         clock: Clock,
         threads: ThreadPool,
         on_work: Callable[[str], None],
+        delay_of: Callable[[str], RetryDelayFunction],
     ) -> None:
         self._groups = groups
         self._client = client
@@ -74,6 +77,7 @@ class Foundry:
         self._clock = clock
         self._threads = threads
         self._on_work = on_work
+        self._delay_of = delay_of
 
     async def run(self, staged: Staged) -> None:
         queue, group, set_id = staged.queue, staged.group, staged.set_id
@@ -84,6 +88,8 @@ class Foundry:
         members = self._sort(staged, found.rows)
         if members.aside:
             await self._groups.archive(queue, group, set_id, members.aside)
+        if members.later:
+            await self._groups.retry(queue, group, set_id, members.later)
         if not members.jobs:
             return
         result = await self._call(staged.aggregation.function, group, members.values)
@@ -91,8 +97,8 @@ class Foundry:
         await self._write(staged, [(job.id, job.message.unique_key) for job in members.jobs], entries)
 
     def _sort(self, staged: Staged, rows: Sequence[tuple[str, bytes]]) -> _Sorted:
-        """One member that cannot be read never holds up the others: it is archived, as a worker would."""
-        members = _Sorted([], [], [])
+        """One member that cannot be read never holds up the others: it is archived or retried, as a worker would."""
+        members = _Sorted([], [], [], [])
         for task_id, data in rows:
             try:
                 message = decode_task(data)
@@ -106,13 +112,24 @@ class Foundry:
             try:
                 value = staged.aggregation.decode(job)
             except PayloadError as exc:
-                failed_message(message, describe(exc), self._clock.time(), counts=False)
-                members.aside.append(Aside(task_id, message.unique_key, encode_task(message)))
-                self._tell_aside(staged, task_id, exc)
+                self._put_off(staged, members, job, exc)
                 continue
             members.jobs.append(job)
             members.values.append(value)
         return members
+
+    def _put_off(self, staged: Staged, members: _Sorted, job: Job, exc: PayloadError) -> None:
+        """It does not fit: it joins its group again later, until its retries are used up."""
+        message, is_over = job.message, job.message.retried >= job.message.retry
+        delay = 0 if is_over else retry_delay_ms(self._delay_of(message.type), message, exc, job)
+        failed_message(message, describe(exc), self._clock.time(), counts=not is_over)
+        if is_over:
+            members.aside.append(Aside(job.id, message.unique_key, encode_task(message)))
+            self._tell_aside(staged, job.id, exc)
+        else:
+            members.later.append(Later(job.id, message.unique_key, encode_task(message), delay))
+            where = f"task {job.id} of group {staged.group} in queue {staged.queue}"
+            logger.warning("%s is retried: %s", where, exc)
 
     def _tell_aside(self, staged: Staged, task_id: str, exc: Exception) -> None:
         logger.error("task %s of group %s in queue %s is archived: %s", task_id, staged.group, staged.queue, exc)

@@ -14,7 +14,7 @@ from veredus import forks
 from veredus.clock import Clock
 from veredus.errors import LeaseLost, PayloadError, StoreError, TaskTimeout
 from veredus.events import Bus, ItemDropped, TaskEnded, TaskStarted
-from veredus.model.failure import traceback_of, write_traceback
+from veredus.model.failure import drop_older_raises, traceback_of, write_traceback
 from veredus.model.job import Job
 from veredus.model.lease import Lease
 from veredus.model.message import TaskMessage
@@ -58,7 +58,7 @@ HOOK_TIMEOUT = 10.0
 
 
 class _Unreadable(Exception):
-    """The payload does not fit the handler: no retry will change that."""
+    """The payload does not fit the handler."""
 
 
 class _Encoded(bytes):
@@ -231,6 +231,7 @@ class Workshop:
                 attempt.forced = End.ABORTED  # the loop itself is being torn down
             outcome = Outcome(End.FAILED, error=exc)
         except BaseException as exc:
+            drop_older_raises(exc)
             outcome = Outcome(End.FAILED, error=exc)
         if self._is_fork:
             forks.end(outcome.error)
@@ -304,9 +305,10 @@ class Workshop:
     async def _judge(self, attempt: Attempt, outcome: Outcome) -> Verdict:
         error = outcome.error
         message = attempt.message
-        # The client of an overdue request was told that it is too late: no attempt can change that.
+        # The client of an overdue request was told that it is too late: no attempt can change that. One whose body does
+        # not fit is told so at once.
         requests = None if self._reports is None or SESSION not in message.headers else self._reports.requests
-        is_last = requests is not None and requests.overdue(message.headers)
+        is_last = requests is not None and (outcome.end is End.UNREADABLE or requests.overdue(message.headers))
         is_failure = True
         if error is not None and outcome.end not in (End.ABORTED, End.LEASE_LOST):
             if outcome.end is not End.CANCELLED or outcome.then not in CANCELLATIONS:
@@ -372,7 +374,7 @@ class Workshop:
             return Complete(task_id, owner, message.unique_key, data, verdict.retention, outcome.result)
         if verdict.action is Action.RETRY:
             task = self._mux.find(message.type)
-            delay_of = (task.retry_delay if task is not None else None) or self._config.retry_delay
+            delay_of = self._mux.retry_delay(message.type, self._config.retry_delay)
             delay = retry_delay_ms(delay_of, message, outcome.error, attempt.context.job)
             failed_message(message, outcome.error_text, now, counts=verdict.is_failure)
             front = self._config.retry_front if task is None or task.retry_front is None else task.retry_front

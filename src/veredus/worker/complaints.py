@@ -17,6 +17,8 @@ LONGEST = 600.0
 FORGET = 10.0
 """Seconds after which somebody who was refused, or found one of several servers missing, and tried no more does not
 count."""
+CALM = 1.0
+"""Seconds without a failure after which an outage is over. A server that comes back may cut some off once more."""
 OUTAGES = (ConnectionLost, NotReady, ServerFull)
 """Errors that are not the fault of whoever called: trying again helps once the server is well."""
 OWN_CONNECTION = ("heartbeat", "subscribe", "watch")
@@ -30,13 +32,15 @@ class Complaints:
     or its memory is full, it is loading, a replica, or has too many clients) answers others all the same: the outage
     ends when those succeed whom it refused. So it is with each of several servers (`many_servers`). The event loop and
     the heartbeater's thread share one.
+
+    It is told as over once nobody has failed for a second: what flickers is one outage.
     """
 
     def __init__(self, *, many_servers: bool = False) -> None:
         self._last: dict[Hashable, tuple[float, int, float]] = {}
         """Of each subject: when it was told last, how often not since then, and for how long it is not told again."""
         self._many_servers = many_servers
-        self._outage_since = 0.0
+        self._outage_since = self._failed_at = self._answered_at = 0.0
         self._missing: dict[Hashable, tuple[float, bool]] = {}
         """Who found the server missing, when last, and whether an answer to anybody shows that it is back."""
         self.outages = 0
@@ -68,6 +72,7 @@ class Complaints:
         with self._lock:
             self.outages += 1
             self._missing[subject] = (now, was_lost)
+            self._failed_at, self._answered_at = now, 0.0
             if self._outage_since:
                 return
             self._outage_since = now
@@ -82,7 +87,10 @@ class Complaints:
             self._missing.pop(subject, None)
             if any(now - at < FORGET and not was_lost for at, was_lost in self._missing.values()):
                 return
+            self._answered_at = self._answered_at or now
+            if now - self._failed_at < CALM:
+                return
             self._missing.clear()
             since, self._outage_since = self._outage_since, 0.0
         if since:  # else another thread was first
-            logger.warning("Redis is available again after %.1f s", now - since)
+            logger.warning("Redis is available again after %.1f s", self._answered_at - since)

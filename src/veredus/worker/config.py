@@ -70,6 +70,9 @@ class WorkerConfig:
     A lease that ran out counts too: nobody can tell whether the worker died or was only cut off."""
     retry_front: bool = False
     """A retry that is due goes to the front of the line, not behind everything that waits."""
+    share_with_go: bool = True
+    """Leave a part of the tasks for Go servers that serve the same queue; never with `burst`. False: whoever is first
+    gets the task, and that is nearly always this worker, which does not poll."""
     on_error: OnError | None = None
     tracebacks: bool = True
     """Keep the traceback of a failed attempt with its task, at most 8 KiB, until an attempt succeeds."""

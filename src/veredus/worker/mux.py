@@ -8,6 +8,7 @@ from typing import Any
 from veredus.client.task import Task
 from veredus.errors import ConfigError, VeredusError
 from veredus.model.job import Job
+from veredus.model.retry import RetryDelayFunction
 
 AnyTask = Task[..., Any, Any]
 Run = Callable[[Job], Awaitable[Any]]
@@ -43,6 +44,10 @@ class Mux:
                 if task_type.startswith(prefix):
                     return candidate
         return task
+
+    def retry_delay(self, task_type: str, default: RetryDelayFunction) -> RetryDelayFunction:
+        task = self.find(task_type)
+        return (task.retry_delay if task is not None else None) or default
 
     def wrap(self, run: Run) -> Run:
         """The first middleware declared is the outermost."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from veredus import forks
 from veredus.client.carried import with_carried
-from veredus.errors import ConfigError, StoreError
-from veredus.model.delivery import MAX_BODY, PushResult, SyncHint
+from veredus.errors import ConfigError, OutboxFull, StoreError
+from veredus.model.delivery import MAX_BODY, PushResult, Status, SyncHint
 from veredus.model.frames import ErrorCode, Kind, Message
 from veredus.model.job import Job
 from veredus.model.options import seconds
@@ -32,6 +32,7 @@ logger = logging.getLogger("veredus.worker")
 
 LEAST_PATIENCE = 5.0
 """Seconds for which an answer is tried at least while the server is away."""
+FULL = ("wait", "drop", "raise")
 WHEN = {"now": SyncHint.IMMEDIATE, "before": SyncHint.BEFORE_RESPONSE, "after": SyncHint.AFTER_RESPONSE}
 
 
@@ -50,6 +51,9 @@ class RequestClient:
         self._loop = loop
         self._pid = os.getpid()
         self._notified = 0
+        self._deadline_ms = origin.deadline_ms
+        self.dropped = 0
+        """Notifies for which there was no room."""
         self.befores: list[bytes] = []
         self.afters: list[bytes] = []
 
@@ -63,12 +67,19 @@ class RequestClient:
         metadata: Mapping[str, str] | None = None,
         when: str = "now",
         ttl: float | timedelta | None = None,
+        full: str = "wait",
     ) -> PushResult | None:
         """Tell the client something now, or right before or right after the response to its request.
 
         Numbered by the order of the calls, so that a task that runs again does not repeat what was told before. What
         stands `before` or `after` the response is written together with it, and the answer is None.
+
+        `full`: what happens while the client has so much unread that there is no room. `wait` waits until the request's
+        deadline, and drops it then; `drop` drops it at once; `raise` raises OutboxFull. The response tells the client
+        how many were dropped (`dropped` in its metadata).
         """
+        if full not in FULL:
+            raise ConfigError("full", full, f"one of {', '.join(FULL)}", known=FULL)
         hint = WHEN.get(when)
         if hint is None:
             raise ConfigError("when", when, f"one of {', '.join(WHEN)}", known=WHEN)
@@ -85,7 +96,7 @@ class RequestClient:
                 metadata=with_carried(metadata),
                 body=body,
                 sync_hint=hint,
-                bind_client_seq_id=self.request if hint else 0,
+                bind_client_seq_id=self.request,
                 create_time=round(now * 1000),
                 encoding="raw" if raw else "json",
             )
@@ -99,7 +110,21 @@ class RequestClient:
         self._notified += 1
         expiry = "" if ttl is None else f"+{math.ceil(seconds('ttl', ttl) * 1000)}"
         key = f"{self._task_id}:{self._notified}"
-        return (await self._outbox.append([Append(self.session, tail, expiry, key)]))[0]
+        return await self._append(Append(self.session, tail, expiry, key), full)
+
+    async def _append(self, row: Append, full: str) -> PushResult:
+        pause = 0.02
+        while True:
+            result = (await self._outbox.append([row]))[0]
+            if result.status is not Status.FULL:
+                return result
+            if full == "raise":
+                raise OutboxFull(f"session {self.session}: no room for another message until its client has read some")
+            if full == "drop" or self._clock.time() * 1000 >= self._deadline_ms:
+                self.dropped += 1
+                return result
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, 0.5)
 
     def notify_sync(self, payload: Any = None, **settings: Any) -> PushResult | None:
         """`notify` for handlers that run in threads."""
@@ -181,7 +206,10 @@ class Requests:
         )
         befores = client.befores if client is not None else []
         afters = client.afters if client is not None else []
-        return await self.outbox.respond(origin.session, origin.rid, tail, befores, afters, failed=code != 0)
+        dropped = client.dropped if client is not None else 0
+        return await self.outbox.respond(
+            origin.session, origin.rid, tail, befores, afters, failed=code != 0, dropped=dropped
+        )
 
     async def respond_surely(self, origin: Origin, until: float, **answer: Any) -> bool:
         """`respond`, tried again while the server is away, until this instant of the monotonic clock."""

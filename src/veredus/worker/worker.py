@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -28,7 +29,7 @@ from veredus.store.roll import Roll
 from veredus.store.store import LARGEST_VALUE, Store
 from veredus.store.work import Work
 from veredus.wire.presence import ServerRecord
-from veredus.wire.types import startable
+from veredus.wire.types import shown, startable
 from veredus.worker.aggregation import Foundry
 from veredus.worker.announcement import announce, warn_of_eviction
 from veredus.worker.attempt import Workshop
@@ -55,6 +56,7 @@ from veredus.worker.roles.limiter import Limiter
 from veredus.worker.roles.processor import Processor
 from veredus.worker.roles.recoverer import Recoverer
 from veredus.worker.roles.scheduler import SchedulerRole
+from veredus.worker.roles.sharer import Sharer
 from veredus.worker.roles.subscriber import Subscriber
 from veredus.worker.roles.syncer import Syncer
 from veredus.worker.roles.unserved import Unserved
@@ -198,6 +200,7 @@ class Worker:
             self.app.result_ttl, reports, max_result=largest,
         )  # fmt: skip
         unserved = Unserved(Roll(store.redis), config.lease / 2, complaints)
+        sharer = Sharer(Roll(store.redis), self.queues, complaints)
         self._processor = Processor(
             self._work,
             store.redis,
@@ -210,6 +213,7 @@ class Worker:
             complaints=complaints,
             rooms=self._rooms,
             on_unknown=unserved.met,
+            shares=sharer.shares,
         )
         self._forwarder = Forwarder(
             store.delays, list(self.queues), config.forward_interval, complaints, self.bus, self._processor.found
@@ -237,6 +241,8 @@ class Worker:
             Janitor(store, config.janitor_interval, complaints),
             unserved,
         ]
+        if config.share_with_go and not config.burst:
+            roles.append(sharer)
         if config.health_check is not None:
             roles.append(Healthchecker(store, config.health_check, config.health_check_interval, complaints))
         if any(one.queue is None or one.queue in self.queues for one in self.app.aggregations):
@@ -267,9 +273,13 @@ class Worker:
     def _aggregator(self, complaints: Complaints) -> Aggregator:
         """Its functions have threads of their own: handlers that fill the worker's must not hold up the groups."""
         client = Client(self._store, max_payload=self.app.max_payload, clock=self._clock)
-        threads, found = self._group_threads, self._processor.found
-        foundry = Foundry(self._store.groups, client, self.bus, self._clock, threads, found)
+        foundry = self._foundry_for(client, self._processor.found)
         return Aggregator(self._store.groups, self.app.aggregations, self.queues, foundry, complaints)
+
+    def _foundry_for(self, client: Client, on_work: Callable[[str], None]) -> Foundry:
+        mux = Mux(self.app.tasks, self.app.patterns, ())
+        delay_of = functools.partial(mux.retry_delay, default=self.config.retry_delay)
+        return Foundry(self._store.groups, client, self.bus, self._clock, self._group_threads, on_work, delay_of)
 
     async def _check_server(self) -> None:
         """Refuse what cannot work, warn of what will lose tasks."""
@@ -330,7 +340,7 @@ class Worker:
             status=self._status,
             started_at=self._started_at,
             active_worker_count=self._hands.busy,
-            startable=self._startable,
+            startable=shown(self._startable, [(one.pattern, one.queue or "") for one in self.app.aggregations]),
         )
 
     @property

@@ -21,6 +21,10 @@ class Transport(Protocol):
         """Address of the other end as `host:port`, now: QUIC clients may move."""
 
     @property
+    def host(self) -> str:
+        """Address of the client without its port; behind a trusted proxy the one that the proxy tells."""
+
+    @property
     def unsent(self) -> int:
         """Bytes given to `send` that have not left this process. Stop giving more above `HIGH_WATER`."""
 
@@ -73,6 +77,24 @@ class Listener(Protocol):
 
     async def close(self) -> None:
         """Stop accepting. Connections live on; close them one by one."""
+
+
+class Doorkeeper(Protocol):
+    """Knows how many connections each address has."""
+
+    def enter(self, host: str) -> bool:
+        """A connection from this address: may it stay? Then it counts until `leave`."""
+
+    def leave(self, host: str) -> None: ...
+
+    def silent(self) -> None:
+        """One was cut because it did not say in time what it wants."""
+
+    def dropped(self) -> None:
+        """A datagram was not looked at: its connection sends too many."""
+
+    def is_proxy(self, host: str) -> bool:
+        """Whether what this address says of its clients' addresses is believed."""
 
 
 class AcceptGate(Protocol):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import socket
 import ssl
 from pathlib import Path
 from typing import Any, cast
 
-from aioquic._buffer import Buffer
+from aioquic.buffer import Buffer  # type: ignore[attr-defined]
 from aioquic.quic import events
 from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from aioquic.quic.connection import QuicConnection
@@ -18,16 +19,21 @@ from aioquic.tls import load_pem_private_key, load_pem_x509_certificates
 
 from veredus import forks
 from veredus.errors import ConfigError
-from veredus.link.transports.base import AcceptGate, Handler, HandlerFactory, Listener, Transport
+from veredus.link.transports.base import AcceptGate, Doorkeeper, Handler, HandlerFactory, Listener, Transport
 from veredus.link.transports.certificate import make_local_certificate
-from veredus.link.transports.quic_reset import ResettableConnection, reset_key_for, reset_packet
+from veredus.link.transports.quic_library import ResettableConnection
+from veredus.link.transports.quic_reset import reset_key_for, reset_packet, reset_token
+from veredus.link.transports.quic_retry import Retries
 from veredus.link.transports.quic_transport import Address, QuicTransport
+from veredus.model.bucket import Bucket
 from veredus.model.frames import ALPN, MAX_BATCH, MAX_FRAME_FROM_SERVER
 from veredus.model.hosts import is_loopback
 
 IDLE_TIMEOUT = 75.0  # more than two heartbeats with their pongs
 KEEPALIVE = 5.0
 RESETS_PER_SECOND = 50
+RETRY_ABOVE = 100
+DATAGRAM_RATE = 2000.0
 LOOPBACK_DATAGRAM = 1452  # bytes; elsewhere the 1200 that every path carries
 _CID = 8
 logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic tells of every fault of a client
@@ -36,11 +42,25 @@ logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic tells of every f
 class _ServedTransport(QuicTransport):
     """A connection of the port: it tells the port under which ids its datagrams come."""
 
-    def __init__(self, port: _Port, names: set[bytes], *arguments: Any, **more: Any) -> None:
+    def __init__(self, port: _Port, host: str, names: set[bytes], *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.names = names
+        self.counted_host = host
+        """Where it came from; it may have moved since."""
         self._port = port
+        self._allowed = Bucket(port.datagram_rate, 2 * port.datagram_rate, self._loop.time())
         port.connections.update(dict.fromkeys(names, self))
+        port.handshaking.add(self)
+
+    def floods(self) -> bool:
+        """Whether it sends more datagrams than it may: as many as it is sent, and so many per second."""
+        return self._allowed.take(self._loop.time()) > 0
+
+    def _sent(self, datagrams: int) -> None:
+        self._allowed.give(datagrams)
+
+    def _handshaken(self) -> None:
+        self._port.handshaking.discard(self)
 
     def _lingers(self) -> bool:
         return not self._port.stopped
@@ -63,10 +83,18 @@ class _Port(asyncio.DatagramProtocol):
         handler_factory: HandlerFactory,
         *,
         accept: AcceptGate | None,
+        keeper: Doorkeeper | None,
         handshake_timeout: float,
+        retry_above: int,
+        datagram_rate: float,
         reset_key: bytes,
     ) -> None:
         self.connections: dict[bytes, _ServedTransport] = {}
+        self.handshaking: set[_ServedTransport] = set()
+        self.datagram_rate = datagram_rate
+        self._keeper = keeper
+        self._retry_above = retry_above
+        self._retries = Retries()
         self._configuration = configuration
         self._handler_factory = handler_factory
         self._accept = accept
@@ -85,7 +113,7 @@ class _Port(asyncio.DatagramProtocol):
             if connection is None:
                 self._reset(data, address)
             else:
-                connection.datagram(data, address)
+                self._deliver(connection, data, address)
             return
         try:
             header = pull_quic_header(Buffer(data=data), host_cid_length=_CID)
@@ -95,16 +123,23 @@ class _Port(asyncio.DatagramProtocol):
         if known is None:
             known = self._new(header, data, address)
         if known is not None:
-            known.datagram(data, address)
+            self._deliver(known, data, address)
+
+    def _deliver(self, connection: _ServedTransport, data: bytes, address: Address) -> None:
+        if not connection.floods():
+            connection.datagram(data, address)
+        elif self._keeper is not None:
+            self._keeper.dropped()
 
     def error_received(self, exc: Exception) -> None:
         """A client's port is closed: its heartbeat will tell."""
 
     def stop(self) -> None:
-        """Take no new connections. The port is closed when the last one has ended; what lingers is forgotten now."""
+        """Take no new connections. The port is closed when the last one has ended; what lingers, or is not open yet, is
+        forgotten now."""
         self.stopped = True
         for connection in set(self.connections.values()):
-            if connection.ended:
+            if connection.ended or not connection.opened:
                 connection.abort()
         self._close_if_done()
 
@@ -124,15 +159,23 @@ class _Port(asyncio.DatagramProtocol):
             return None
         if header.packet_type != QuicPacketType.INITIAL:
             return None
-        if self._accept is not None and not self._accept(f"{address[0]}:{address[1]}"):
+        now = asyncio.get_running_loop().time()
+        original = self._retries.original_id(header, address, now) if header.token else None
+        if original is None and (header.token or len(self.handshaking) >= self._retry_above):
+            if not header.token:
+                self._send(self._retries.packet(header, address, now), address)
+            return None
+        if not self._admits(address):
             return None  # the client tries again by itself, ever more slowly
         quic = ResettableConnection(
-            reset_key=self._reset_key,
+            reset_token=functools.partial(reset_token, self._reset_key),
             configuration=self._configuration,
-            original_destination_connection_id=header.destination_cid,
+            original_destination_connection_id=original or header.destination_cid,
+            retry_source_connection_id=None if original is None else header.destination_cid,
         )
         return _ServedTransport(
             self,
+            str(address[0]),
             {header.destination_cid, quic.host_cid},
             quic,
             self._handler_factory,
@@ -140,6 +183,16 @@ class _Port(asyncio.DatagramProtocol):
             self._forget,
             handshake_timeout=self._handshake_timeout,
         )
+
+    def _admits(self, address: Address) -> bool:
+        host = str(address[0])
+        if self._keeper is not None and not self._keeper.enter(host):
+            return False
+        if self._accept is not None and not self._accept(f"{host}:{address[1]}"):
+            if self._keeper is not None:
+                self._keeper.leave(host)
+            return False
+        return True
 
     def _send(self, data: bytes, address: Address) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -157,6 +210,12 @@ class _Port(asyncio.DatagramProtocol):
         assert isinstance(connection, _ServedTransport)
         for name in connection.names:
             self.connections.pop(name, None)
+        if connection in self.handshaking:
+            self.handshaking.discard(connection)
+            if self._keeper is not None:
+                self._keeper.silent()
+        if self._keeper is not None:
+            self._keeper.leave(connection.counted_host)
         self._close_if_done()
 
     def _close_if_done(self) -> None:
@@ -186,13 +245,18 @@ async def listen_quic(
     key: str | Path | None = None,
     idle_timeout: float = IDLE_TIMEOUT,
     accept: AcceptGate | None = None,
+    keeper: Doorkeeper | None = None,
     handshake_timeout: float = 5.0,
+    retry_above: int = RETRY_ABOVE,
+    datagram_rate: float = DATAGRAM_RATE,
     max_datagram: int | None = None,
     reset_key: bytes | None = None,
 ) -> Listener:
     """Listen. Without a certificate one for local use is made on the fly, on loopback only.
 
     `max_datagram`: bytes of payload that the path to the clients carries (None: 1200, or 1452 on loopback).
+    `retry_above`: so many unfinished handshakes, and new clients must first show that they have their address.
+    `datagram_rate`: datagrams per second that one connection may send beside as many as it is sent; others are dropped.
     `reset_key`: the same over restarts, to tell clients of a dead process at once; None takes it from `key`.
     """
     if certificate is None and not is_loopback(host):
@@ -224,7 +288,10 @@ async def listen_quic(
         configuration,
         handler_factory,
         accept=accept,
+        keeper=keeper,
         handshake_timeout=handshake_timeout,
+        retry_above=retry_above,
+        datagram_rate=datagram_rate,
         reset_key=reset_key or reset_key_for(None if certificate is None else key_pem),
     )
     loop = asyncio.get_running_loop()

@@ -9,24 +9,11 @@ from pathlib import Path
 
 from aioquic.quic.connection import QuicConnection
 
+from veredus.link.transports.quic_library import reset_tokens
+
 TOKEN = 16
 SMALLEST = 21  # bytes of a reset, so that it cannot be told from a packet
 LARGEST = 43
-
-
-class ResettableConnection(QuicConnection):
-    """A server's connection whose reset tokens follow from a key, so that a successor can make them too."""
-
-    def __init__(self, *, reset_key: bytes, **arguments: object) -> None:
-        self._reset_key = reset_key
-        super().__init__(**arguments)  # type: ignore[arg-type]
-        self._host_cids[0].stateless_reset_token = reset_token(reset_key, self.host_cid)
-
-    def _replenish_connection_ids(self) -> None:
-        super()._replenish_connection_ids()
-        for connection_id in self._host_cids:
-            if not connection_id.was_sent:
-                connection_id.stateless_reset_token = reset_token(self._reset_key, connection_id.cid)
 
 
 def reset_token(key: bytes, connection_id: bytes) -> bytes:
@@ -49,8 +36,7 @@ def is_reset(connection: QuicConnection, data: bytes) -> bool:
     token = data[-TOKEN:]
     if len(data) < SMALLEST or data[0] & 0x80:
         return False
-    known = [connection._peer_cid, *connection._peer_cid_available]
-    return any(hmac.compare_digest(token, item.stateless_reset_token or b"") for item in known)
+    return any(hmac.compare_digest(token, known) for known in reset_tokens(connection))
 
 
 def reset_key_for(private_key: bytes | None) -> bytes:

@@ -11,6 +11,7 @@ from aioquic.quic import events
 from aioquic.quic.connection import QuicConnection
 
 from veredus.link.transports.base import ABNORMAL, CLOSE_GRACE, HIGH_WATER, LOW_WATER, Handler, HandlerFactory
+from veredus.link.transports.quic_library import ending, is_handshake_complete, unconfirmed
 from veredus.link.transports.quic_reset import is_reset
 from veredus.model.frames import CloseCode
 
@@ -70,10 +71,18 @@ class QuicTransport:
         return f"{self._address[0]}:{self._address[1]}"
 
     @property
+    def host(self) -> str:
+        return str(self._address[0])
+
+    @property
     def unsent(self) -> int:
         """Bytes that the other end has not confirmed: aioquic itself takes without limit, so we count."""
-        stream = self._quic._streams.get(STREAM)
-        return 0 if stream is None else stream.sender._buffer_stop - stream.sender._buffer_start
+        return unconfirmed(self._quic, STREAM)
+
+    @property
+    def opened(self) -> bool:
+        """The handler was told that the connection is there."""
+        return self._opened
 
     @property
     def ended(self) -> bool:
@@ -145,9 +154,11 @@ class QuicTransport:
         if self._forgotten:
             return
         now = self._transmitted = self._loop.time()
-        for data, address in self._quic.datagrams_to_send(now):
+        datagrams = self._quic.datagrams_to_send(now)
+        for data, address in datagrams:
             self._sendto(data, address)
             self._address = address
+        self._sent(len(datagrams))
         self._arm()
 
     def _arm(self) -> None:
@@ -181,6 +192,7 @@ class QuicTransport:
             if isinstance(event, events.StreamDataReceived):
                 self._take_data(event)
             elif isinstance(event, events.HandshakeCompleted):
+                self._handshaken()
                 if self._is_client:
                     quic.send_stream_data(STREAM, b"")
                     self._open()
@@ -191,9 +203,9 @@ class QuicTransport:
                 self.close(CloseCode.BAD_FRAME, "the stream was cut off")
             elif isinstance(event, events.ConnectionIdIssued | events.ConnectionIdRetired):
                 self._renamed(event)
-        # aioquic tells of the peer's close only when its draining period is over; there is no reason to wait
-        if quic._close_event is not None and not self._ended:
-            self._end(*_ending(quic._close_event))
+        closing = ending(quic)
+        if closing is not None and not self._ended:
+            self._end(*_ending(closing))
         elif self._closing is not None and not self._ended and not self.unsent:
             self._close_now()
         elif self._paused and self.unsent <= LOW_WATER:
@@ -223,7 +235,7 @@ class QuicTransport:
             self.waiter.set_result(None)
 
     def _not_opened(self) -> None:
-        if self._quic._handshake_complete:
+        if is_handshake_complete(self._quic):
             self.close(CloseCode.HELLO_TIMEOUT, "no stream was opened")
         else:
             self.abort()
@@ -277,6 +289,12 @@ class QuicTransport:
         self._cancel(self._timer)
         self._timer = None
         self._gone(self)
+
+    def _handshaken(self) -> None:
+        """The handshake is complete."""
+
+    def _sent(self, datagrams: int) -> None:
+        """So many left."""
 
     def _renamed(self, event: events.ConnectionIdIssued | events.ConnectionIdRetired) -> None:
         """A client's connection has one port of its own: nothing to note. The server's port overrides this."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import ipaddress
 import logging
 import ssl
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 from picows import (
+    WSAutoPingStrategy,
     WSFrame,
     WSHandshakeError,
     WSListener,
@@ -18,8 +21,8 @@ from picows import (
     WSUpgradeResponse,
     WSUpgradeResponseWithListener,
     ws_connect,
-    ws_create_server,
 )
+from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
 from veredus import forks
 from veredus.link.transports.base import (
@@ -28,11 +31,14 @@ from veredus.link.transports.base import (
     HIGH_WATER,
     LOW_WATER,
     AcceptGate,
+    Doorkeeper,
     Handler,
     HandlerFactory,
     Listener,
     Transport,
 )
+from veredus.link.transports.door import Door, Visit, bind
+from veredus.model.bucket import Bucket
 from veredus.model.frames import MAX_BATCH, MAX_FRAME_FROM_SERVER, SUBPROTOCOL, SUBPROTOCOL_JSON, CloseCode
 
 logger = logging.getLogger("veredus.link")
@@ -44,6 +50,10 @@ _ENCODINGS: dict[str, Literal["protobuf", "json"]] = {SUBPROTOCOL: "protobuf", S
 _SUBPROTOCOLS = {encoding: name for name, encoding in _ENCODINGS.items()}
 _DATA = (WSMsgType.BINARY, WSMsgType.TEXT, WSMsgType.CONTINUATION)
 _HTTP_BUFFER = 4096
+_READ_AT_ONCE = 32 * 1024  # bytes of one read, after which others have their turn first
+_HEARD_AFTER_CLOSE = 64  # frames of a peer that goes on sending after our close; then nothing is read any more
+CONTROL_RATE = 100.0  # pings, pongs and fragments per second
+_CONTROL_BURST = 10  # seconds' worth of them
 
 
 class WebSocketTransport(WSListener):
@@ -51,9 +61,23 @@ class WebSocketTransport(WSListener):
 
     kind: Literal["websocket"] = "websocket"
 
-    def __init__(self, handler: Handler, encoding: Literal["protobuf", "json"], max_message: int) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        encoding: Literal["protobuf", "json"],
+        max_message: int,
+        *,
+        control_rate: float | None = None,
+        visit: Visit | None = None,
+    ) -> None:
+        """`control_rate`: pings, pongs and fragments per second that the peer may send; None for any number."""
         self.encoding = encoding
         self.peer = ""
+        self.host = visit.host if visit is not None else ""
+        now = asyncio.get_running_loop().time()
+        self._control = None if control_rate is None else Bucket(control_rate, control_rate * _CONTROL_BURST, now)
+        self._read = 0  # bytes of the read that is being looked at
+        self._heard = 0
         self._handler = handler
         self._max_message = max_message
         self._type = WSMsgType.BINARY if encoding == "protobuf" else WSMsgType.TEXT
@@ -101,6 +125,7 @@ class WebSocketTransport(WSListener):
         self._out.set_write_buffer_limits(high=HIGH_WATER - 1, low=LOW_WATER)
         name = self._out.get_extra_info("peername") or ("", 0)
         self.peer = f"{name[0]}:{name[1]}"
+        self.host = self.host or name[0]
         forks.hold(self)
         self._call(self._handler.opened, self)
 
@@ -113,13 +138,24 @@ class WebSocketTransport(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
+        if self._sent_code is not None and kind != WSMsgType.CLOSE:
+            self._heard += 1
+            if self._heard == _HEARD_AFTER_CLOSE and self._out is not None:
+                self._out.pause_reading()  # the grace ends it
+            return
+        self._read += frame.payload_size
+        if frame.last_in_buffer:
+            if self._read > _READ_AT_ONCE:
+                self._take_turns()
+            self._read = 0
         if kind in _DATA:
-            if self._sent_code is None:
-                self._take(kind, frame)
+            self._take(kind, frame)
         elif kind == WSMsgType.PING:
             # answered only while the peer reads: the answers to many pings would fill our memory
-            if self.unsent < LOW_WATER:
+            if not self._floods() and self.unsent < LOW_WATER:
                 transport.send_pong(frame.get_payload_as_bytes())
+        elif kind == WSMsgType.PONG:
+            self._floods()
         elif kind == WSMsgType.CLOSE:
             code = int(frame.get_close_code()) or 1005  # type: ignore[call-overload]
             self._came_code = code, frame.get_close_reason() or ""
@@ -147,6 +183,23 @@ class WebSocketTransport(WSListener):
 
     # ---- within
 
+    def _floods(self) -> bool:
+        """Count what is no message. Too many end the connection."""
+        if self._control is None or not self._control.take(asyncio.get_running_loop().time()):
+            return False
+        self.close(CloseCode.RATE_LIMITED, "too many pings, pongs or fragments")
+        return True
+
+    def _take_turns(self) -> None:
+        """Read on in the next turn of the loop: some loops would else read on in this one while there is more."""
+        if self._out is not None and not self._ended:
+            self._out.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._out is not None and not self._ended and self._heard < _HEARD_AFTER_CLOSE:
+            self._out.resume_reading()
+
     def _take(self, kind: WSMsgType, frame: WSFrame) -> None:
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             self.close(CloseCode.BAD_FRAME, "no extension was agreed")
@@ -158,7 +211,7 @@ class WebSocketTransport(WSListener):
             self.close(CloseCode.TOO_LARGE, f"messages may have {self._max_message:,} bytes")
         elif frame.fin and not self._fragments:
             self._call(self._handler.received, self, frame.get_payload_as_bytes())
-        else:
+        elif not self._floods():
             self._fragments.append(frame.get_payload_as_bytes())
             # an empty fragment counts too: its list entry takes room
             self._fragmented += frame.payload_size + 64
@@ -225,16 +278,114 @@ class _Gated(_Nobody):
             transport.close(CloseCode.SERVER_OVERLOADED, "too many connections")
 
 
-class WebSocketListener:
-    """An open port."""
+class _Protocol(WSProtocol):  # type: ignore[misc]
+    """picows' server side of one connection that the door accepted. `tests/transports/test_libraries.py` names what of
+    picows' internals this relies on."""
 
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
-        host, port = server.sockets[0].getsockname()[:2]
-        self.address: tuple[str, int] = (host, port)
+    def __init__(self, visit: Visit, answer: Any, max_message: int) -> None:
+        super().__init__(
+            host_port=None,
+            ws_path=None,
+            is_client_side=False,
+            ws_listener_factory=answer,
+            logger=_quiet,
+            disconnect_on_exception=True,
+            websocket_handshake_timeout=None,  # the door has a deadline
+            enable_auto_ping=False,
+            auto_ping_idle_timeout=20,
+            auto_ping_reply_timeout=20,
+            auto_ping_strategy=WSAutoPingStrategy.PING_WHEN_IDLE,
+            enable_auto_pong=False,
+            max_frame_size=max_message,
+            extra_headers=None,
+            read_buffer_init_size=_HTTP_BUFFER,
+        )
+        self._visit = visit
+
+    def connection_made(self, transport: Any) -> None:
+        self._visit.transport = transport
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._visit.end()
+        super().connection_lost(exc)
+
+
+class WebSocketListener:
+    """An open port: who is let in, and with which handler."""
+
+    def __init__(
+        self,
+        handler_factory: HandlerFactory,
+        *,
+        path: str,
+        allowed: Callable[[str], bool],
+        max_message: int,
+        accept: AcceptGate | None,
+        keeper: Doorkeeper | None,
+        control_rate: float,
+    ) -> None:
+        self._handler_factory = handler_factory
+        self._path = path
+        self._allowed = allowed
+        self._max_message = max_message
+        self._accept = accept
+        self._keeper = keeper
+        self._control_rate = control_rate
+        self._door: Door
+        self.address: tuple[str, int]
+
+    async def open(
+        self, host: str, port: int, *, tls: ssl.SSLContext | None, reuse_port: bool, deadline: float
+    ) -> None:
+        sockets = await bind(host, port, reuse_port=reuse_port)
+        self.address = sockets[0].getsockname()[:2]
+        self._door = Door(sockets, self._protocol, keeper=self._keeper, tls=tls, deadline=deadline)
 
     async def close(self) -> None:
-        self._server.close()
+        self._door.close()
+        await self._door.wait_closed()
+
+    def _protocol(self, visit: Visit) -> _Protocol:
+        return _Protocol(visit, functools.partial(self._answer, visit), self._max_message)
+
+    def _answer(self, visit: Visit, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
+        if request.path.split(b"?")[0].decode("latin-1") != self._path:
+            return _refuse(404, b"no gateway here")
+        offered = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        chosen = next((name for name in offered if name in _ENCODINGS), None)
+        if chosen is None:
+            return _refuse(400, f"offer a subprotocol: {' or '.join(_ENCODINGS)}".encode())
+        handler = self._handler(visit, request)
+        transport = WebSocketTransport(
+            handler, _ENCODINGS[chosen], self._max_message, control_rate=self._control_rate, visit=visit
+        )
+        visit.let_in()
+        response = WSUpgradeResponse.create_101_response({"Sec-WebSocket-Protocol": chosen})
+        return WSUpgradeResponseWithListener(response, transport)
+
+    def _handler(self, visit: Visit, request: WSUpgradeRequest) -> Handler:
+        origin = request.headers.get("Origin")
+        if origin is not None and not self._allowed(origin):
+            return _Turned(CloseCode.ORIGIN_FORBIDDEN, "this origin is not allowed")
+        if self._keeper is not None and self._keeper.is_proxy(visit.host):
+            client = _forwarded(request.headers.getall("X-Forwarded-For", []), self._keeper)
+            if client and not visit.stands_for(client):
+                return _Turned(CloseCode.SERVER_OVERLOADED, "too many connections from this address")
+        return self._handler_factory() if self._accept is None else _Gated(self._accept, self._handler_factory)
+
+
+def _forwarded(headers: list[str], keeper: Doorkeeper) -> str:
+    """The client's address: the last one that a proxy of ours did not give for itself. What stands before it in the
+    header may be the client's invention."""
+    for text in reversed([part.strip() for header in headers for part in header.split(",")]):
+        try:
+            host = str(ipaddress.ip_address(text))
+        except ValueError:
+            return ""
+        if not keeper.is_proxy(host):
+            return host
+    return ""
 
 
 async def listen_websocket(
@@ -244,47 +395,33 @@ async def listen_websocket(
     *,
     tls: ssl.SSLContext | None = None,
     path: str = "/",
-    origins: Collection[str] | None = None,
+    origins: Collection[str] | Callable[[str], bool] | None = None,
     max_message: int = MAX_BATCH,
     reuse_port: bool = False,
     accept: AcceptGate | None = None,
+    keeper: Doorkeeper | None = None,
     handshake_timeout: float = 5.0,
+    control_rate: float = CONTROL_RATE,
 ) -> Listener:
-    """Listen. `origins`: allowed Origin headers of browsers (None: any; clients that send none always pass)."""
-
-    def answer(request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
-        if request.path.split(b"?")[0].decode("latin-1") != path:
-            return _refuse(404, b"no gateway here")
-        offered = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
-        chosen = next((name for name in offered if name in _ENCODINGS), None)
-        if chosen is None:
-            return _refuse(400, f"offer a subprotocol: {' or '.join(_ENCODINGS)}".encode())
-        origin = request.headers.get("Origin")
-        handler: Handler
-        if origins is not None and origin is not None and origin not in origins:
-            handler = _Turned(CloseCode.ORIGIN_FORBIDDEN, "this origin is not allowed")
-        elif accept is not None:
-            handler = _Gated(accept, handler_factory)
-        else:
-            handler = handler_factory()
-        transport = WebSocketTransport(handler, _ENCODINGS[chosen], max_message)
-        response = WSUpgradeResponse.create_101_response({"Sec-WebSocket-Protocol": chosen})
-        return WSUpgradeResponseWithListener(response, transport)
-
-    server = await ws_create_server(
-        answer,
-        host,
-        port,
-        ssl=tls,
-        reuse_port=reuse_port or None,
-        backlog=1024,
-        max_frame_size=max_message,
-        websocket_handshake_timeout=handshake_timeout,
-        enable_auto_pong=False,
-        read_buffer_init_size=_HTTP_BUFFER,
-        logger_name=_quiet,
+    """Listen. `origins`: allowed Origin headers of browsers, or a function that says (None: any; clients that send none
+    always pass). `handshake_timeout`: seconds for TLS and the upgrade together."""
+    listener = WebSocketListener(
+        handler_factory,
+        path=path,
+        allowed=_allowing(origins),
+        max_message=max_message,
+        accept=accept,
+        keeper=keeper,
+        control_rate=control_rate,
     )
-    return WebSocketListener(server)
+    await listener.open(host, port, tls=tls, reuse_port=reuse_port, deadline=handshake_timeout)
+    return listener
+
+
+def _allowing(origins: Collection[str] | Callable[[str], bool] | None) -> Callable[[str], bool]:
+    if origins is None:
+        return lambda origin: True
+    return origins if callable(origins) else origins.__contains__
 
 
 def _refuse(status: int, text: bytes) -> WSUpgradeResponseWithListener:

@@ -4,6 +4,14 @@ local function is_answered(s, rid, state)
   return tonumber(rid) <= tonumber(redis.call('HGET', s.base .. 'm', 'rf') or 0)
 end
 
+-- arrival_mark: what the record of an accepted request says of the frame that brought it; nothing for arrival 0.
+local function arrival_mark(generation, arrival)
+  return arrival == '0' and '' or ':' .. generation .. ':' .. arrival
+end
+
+-- is_marked: whether the record was made for the frame with this mark.
+local function is_marked(state, mark) return mark ~= '' and string.sub(state, -#mark) == mark end
+
 -- release_held: take away what is bound to a request. `wanted` says what becomes of each item by its two flags (late,
 -- on_fail); returns the kept ones of either side as {tail, expiry}, and the number of the others.
 local function release_held(s, rid, wanted)

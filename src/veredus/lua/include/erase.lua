@@ -1,9 +1,11 @@
--- erase: end a session: every key and every index entry goes; its connection, if it has one, is told why.
+-- erase: end a session: every key and every index entry goes; its connection, if it has one, is told why. What waits for
+-- its user goes elsewhere, perhaps to other sessions: the script saves them. Needs mail.
 local function erase(sid, reason)
   local partition = partition_of(sid)
   local base = partition .. 's:' .. sid .. ':'
   local m = redis.call('HMGET', base .. 'm', 'u', 'n', 'g')
-  local keys = { base .. 'm', base .. 'o', base .. 'r', base .. 'g' }
+  if m[1] and m[1] ~= '' and redis.call('EXISTS', base .. 'w') == 1 then mail().give_back(partition, sid, m[1]) end
+  local keys = { base .. 'm', base .. 'o', base .. 'r', base .. 'g', base .. 'w' }
   local requests = redis.call('HGETALL', base .. 'r')
   for i = 1, #requests, 2 do
     local state = string.sub(requests[i + 1], 1, 1)

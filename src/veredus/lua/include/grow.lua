@@ -6,3 +6,6 @@ local function grow(command, key, ...)
   redis.call('DEL', key .. ':absent')
   return redis.call(command, key, ...)
 end
+
+-- may_grow: the writes that follow are not refused on a full server. For scripts that let work end there, whatever they write.
+local function may_grow(key) redis.call('DEL', key .. ':absent') end

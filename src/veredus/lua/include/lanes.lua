@@ -40,10 +40,11 @@ local function into_line(queue_prefix, id, since, nanoseconds)
 end
 
 -- next_turn: see to it that the first of a lane is on its way. What has ended or is gone leaves the lane; an archived
--- task that shall hold up the others stays. It changes nothing where all is well, so it may be called at any time.
-local function next_turn(queue_prefix, order_key, nanoseconds)
+-- task that shall hold up the others stays. It changes nothing where all is well, so it may be called at any time. `most` is how
+-- many may leave the lane in this call.
+local function next_turn(queue_prefix, order_key, nanoseconds, most)
   local lane, lanes = queue_prefix .. 'lane:' .. order_key, queue_prefix .. 'lanes'
-  for _ = 1, 200 do
+  for _ = 1, most or 200 do
     local first = redis.pcall('ZRANGE', lane, 0, 0)
     if first.err then return end
     local id = first[1]

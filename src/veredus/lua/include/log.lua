@@ -1,6 +1,6 @@
 -- Sessions and their logs. A script finds the sessions it needs (all reads, so that damage stops it before the first
 -- write), changes them here in memory, and saves each once; one message per node tells what was appended.
-local FOUND, TOLD = {}, {}
+local FOUND, TOLD, NOW, NOW_US = {}, {}, 0, 0
 local ROOT = string.sub(KEYS[1], 1, -11) -- of all keys of the gateway: what stands before {pXXX}:all
 
 -- partition_of: the beginning of all keys of the partition with this tag, or of the session whose id begins with it.
@@ -8,10 +8,14 @@ local function partition_of(tag) return ROOT .. '{' .. string.sub(tag, 1, 4) .. 
 
 -- moment: the server's time in milliseconds and in microseconds; a time given by a test wins.
 local function moment(given)
-  if given then return tonumber(given), tonumber(given) * 1000 end
-  local time = redis.call('TIME')
-  local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
-  return math.floor(micros / 1000), micros
+  if given then
+    NOW_US = tonumber(given) * 1000
+  else
+    local time = redis.call('TIME')
+    NOW_US = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  end
+  NOW = math.floor(NOW_US / 1000)
+  return NOW, NOW_US
 end
 
 -- look_up: a session that has not ended, read once per call; false if there is none.

@@ -1,7 +1,9 @@
--- has_room: whether a message of this size fits the quota; with the policy to drop the oldest, room is made: the floor
+-- has_room: whether a message of this size fits the quota, which the only one in the log always does; with the policy to drop the oldest, room is made: the floor
 -- moves and is remembered as one that a policy moved. With the policy to close, the session ends.
 local function has_room(s, size, policy)
-  if s.top - s.floor < s.quota and s.bytes - s.bytes_floor + size <= s.quota_bytes then return true end
+  if s.top == s.floor or (s.top - s.floor < s.quota and s.bytes - s.bytes_floor + size <= s.quota_bytes) then
+    return true
+  end
   if policy == '' then policy = s.policy end
   if policy == 'c' then
     erase(s.sid, 'full')

@@ -1,4 +1,5 @@
--- Putting tasks that were taken out where they shall be. Needs places, clock, chunks, hold, trim, tell, lanes and limits.
+-- Putting tasks that were taken out where they shall be. Needs places, clock, chunks, hold, trim, tell, lanes and limits;
+-- into_pending also due_group.
 
 -- hand_over: others may stand behind a task that was archived or deleted, in its lane.
 local function hand_over(task)
@@ -15,6 +16,7 @@ local function into_pending(tasks, front, now, nanoseconds)
     redis.call('HSET', task.key, 'state', 'pending', 'pending_since', nanoseconds)
     redis.call('HDEL', task.key, 'held', 'limited_by', 'cancel', 'cancel_of')
     if task.state == 'archived' then redis.call('HDEL', task.key, 'losses') end -- it may crash as often as a new one
+    if task.group then leave_group_until_due(task.key, task.group, task.lock) end -- it joins it again only if it fails
     keep_lock(task.lock, task.id, 0)
     -- Whoever runs a task that has expired means it: with the old limit it would be dropped unseen.
     if task.expires and (tonumber(task.expires) or math.huge) <= now then redis.call('HDEL', task.key, 'expires_at') end

@@ -2,7 +2,7 @@
 -- KEYS  partition
 -- ARGV  channel dedupe_ms count {sid expiry key policy tail}* [now_ms]
 -- RETURNS  per row {status, seq}: queued, duplicate (seq of the first), full or gone
--- include: clock chunks log erase pushing
+-- include: clock chunks log mail erase pushing
 -- On one server the rows may be of any partition; the key only says where to go on a cluster.
 local channel, dedupe_ms, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local now, now_us = moment(ARGV[4 + count * 5])

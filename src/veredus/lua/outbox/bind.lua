@@ -2,7 +2,7 @@
 -- KEYS  partition
 -- ARGV  channel dedupe_ms hold_ms per_request per_session late_mark count {sid rid side expiry key late on_fail policy tail}* [now_ms]
 -- RETURNS  per row {status, seq}: held, queued, late, too_late, duplicate, full or gone
--- include: clock chunks log erase pushing binding
+-- include: clock chunks log mail erase pushing binding
 -- `side` is B (before) or C (after), `late` s (send) or r (reject), `on_fail` s (send) or d (drop). A held item is the two
 -- flags, the expiry and the tail.
 local channel, dedupe_ms, hold_ms, per_request, per_session, late_mark =
@@ -13,8 +13,8 @@ local now, now_us = moment(ARGV[8 + count * 9])
 local function hold(s, rid, state, side, expiry, key, late, on_fail, tail)
   local m = redis.call('HMGET', s.base .. 'm', 'hb', 'hy')
   local here = redis.call('LLEN', s.base .. 'B:' .. rid) + redis.call('LLEN', s.base .. 'C:' .. rid)
-  local bytes = tonumber(m[2] or 0) + #tail
-  if here >= per_request or tonumber(m[1] or 0) >= per_session or bytes > s.quota_bytes then return { 'full', 0 } end
+  local held, bytes = tonumber(m[1] or 0), tonumber(m[2] or 0) + #tail
+  if here >= per_request or held >= per_session or (held > 0 and bytes > s.quota_bytes) then return { 'full', 0 } end
   local at = expiry == '' and 0 or instant(expiry, now)
   redis.call('RPUSH', s.base .. side .. ':' .. rid, late .. on_fail .. struct.pack('>I8', at) .. tail)
   redis.call('HINCRBY', s.base .. 'm', 'hb', 1)

@@ -2,32 +2,29 @@
 -- KEYS  partition
 -- ARGV  channel dedupe_ms mail_entries mail_bytes count {tag user expiry key policy wait tail}* [now_ms]
 -- RETURNS  per row a flat list {status seq sid}*: one per session, or one without sid: waiting, full, gone or duplicate
--- include: clock chunks log erase pushing
+-- include: clock chunks log mail erase pushing
+-- With `wait`, it is kept until one session has acknowledged it, whatever sessions end before: see include/mail.lua.
 -- Mail is {until, expiry, bytes so far} and the tail; what nobody fetched in time goes when room is needed, and the whole
 -- mailbox when its last message has waited long enough.
 local channel, dedupe_ms, mail_entries, mail_bytes, count =
   ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local now, now_us = moment(ARGV[6 + count * 7])
 
-local function keep(box, tail, expiry, wait)
-  local first, last
+local function keep(box, tail, expiry, ends)
+  local first
   while true do
     first = redis.call('LINDEX', box, 0)
     if not first or header(first) > now then break end
     redis.call('LPOP', box)
   end
-  local size, bytes, used = #tail + 24, 0, 0
+  local used = 0
   if first then
     local _, _, bytes_first = header(first)
-    last = redis.call('LINDEX', box, -1)
-    _, _, bytes = header(last)
+    local _, _, bytes = header(redis.call('LINDEX', box, -1))
     used = bytes - bytes_first + #first
   end
-  if redis.call('LLEN', box) >= mail_entries or used + size > mail_bytes then return 'full' end
-  local ends = now + wait
-  if expiry > 0 and expiry < ends then ends = expiry end
-  redis.call('RPUSH', box, struct.pack('>I8I8I8', ends, expiry, bytes + size) .. tail)
-  if redis.call('PTTL', box) < ends - now then redis.call('PEXPIREAT', box, ends) end
+  if redis.call('LLEN', box) >= mail_entries or used + #tail + 24 > mail_bytes then return 'full' end
+  mail().put(box, tail, expiry, ends)
   return 'waiting'
 end
 
@@ -45,7 +42,8 @@ for i = 1, count do
   local partition = partition_of(tag)
   local name = partition .. 'd:' .. #user .. ':' .. user .. ':' .. key
   local before = key ~= '' and redis.call('GET', name)
-  local reply = {}
+  local reply, at, ends = {}, expiry == '' and 0 or instant(expiry, now), now + tonumber(wait)
+  if at > 0 and at < ends then ends = at end
   if before then
     local seq, sid = string.match(before, '^(%d+) (.*)$')
     reply = { 'duplicate', tonumber(seq), sid }
@@ -54,6 +52,9 @@ for i = 1, count do
       local s = look_up(sid, now)
       if s then
         local status, seq = push(s, tail, expiry, '', policy, dedupe_ms, now, now_us)
+        if status == 'queued' and tonumber(wait) > 0 then
+          mail().note(s, string.format('%.0f.%d', now_us, i), seq, ends)
+        end
         if status == 'queued' and key ~= '' then
           redis.call('SET', name, string.format('%.0f %s', seq, sid), 'PX', dedupe_ms)
         end
@@ -63,8 +64,7 @@ for i = 1, count do
     if #reply == 0 then
       local status = 'gone'
       if tonumber(wait) > 0 then
-        local at = expiry == '' and 0 or instant(expiry, now)
-        status = keep(partition .. 'mail:' .. user, tail, at, tonumber(wait))
+        status = keep(partition .. 'mail:' .. user, tail, at, ends)
         if status == 'waiting' and key ~= '' then redis.call('SET', name, '0 ', 'PX', dedupe_ms) end
       end
       reply = { status, 0, '' }

@@ -1,13 +1,14 @@
 -- respond: the one terminal response to a request, with all that is bound to it, appended as one consecutive run.
 -- KEYS  partition
--- ARGV  channel extra failed sid rid response count_before count_after {tail}* [now_ms]
+-- ARGV  channel extra failed sid rid response dropped count_before count_after {tail}* [now_ms]
 -- RETURNS  {status, seq, first, last, dropped}: sent, duplicate (seq of the first one) or gone
 -- include: clock log binding
 -- A response always finds room; what is bound to it may go `extra` entries (and as many KiB) beyond the quota, and is
--- dropped beyond that, the oldest first. How many were dropped stands in the response's metadata.
+-- dropped beyond that, the oldest first. How many were dropped, with those that the caller has dropped before, stands in the
+-- response's metadata.
 local channel, extra, failed, sid, rid, response = unpack(ARGV, 1, 6)
-local count_before, count_after = tonumber(ARGV[7]), tonumber(ARGV[8])
-local now, now_us = moment(ARGV[9 + count_before + count_after])
+local count_before, count_after = tonumber(ARGV[8]), tonumber(ARGV[9])
+local now, now_us = moment(ARGV[10 + count_before + count_after])
 local s = look_up(sid, now)
 if not s then return { 'gone', 0, 0, 0, 0 } end
 local state = redis.call('HGET', s.base .. 'r', rid)
@@ -18,8 +19,9 @@ for _, index in ipairs({ 'dl', 'bd' }) do redis.call('ZCARD', partition_of(sid) 
 local befores, afters, dropped = release_held(s, rid, function(_, on_fail)
   return failed == '0' or on_fail == 's'
 end)
-for i = 9, 8 + count_before do befores[#befores + 1] = { ARGV[i], 0 } end
-for i = 9 + count_before, 8 + count_before + count_after do afters[#afters + 1] = { ARGV[i], 0 } end
+dropped = dropped + tonumber(ARGV[7])
+for i = 10, 9 + count_before do befores[#befores + 1] = { ARGV[i], 0 } end
+for i = 10 + count_before, 9 + count_before + count_after do afters[#afters + 1] = { ARGV[i], 0 } end
 
 local room = s.quota + tonumber(extra) - (s.top - s.floor) - 1
 local room_bytes = s.quota_bytes + tonumber(extra) * 1024 - (s.bytes - s.bytes_floor) - #response
@@ -35,15 +37,13 @@ for _, items in ipairs({ befores, afters }) do
   end
 end
 
-local first, seq = s.top + 1, 0
+local first = s.top + 1
 for i = skip[befores] + 1, #befores do add(s, befores[i][1], befores[i][2], now_us) end
-if response ~= '' then
-  if dropped > 0 then -- one more entry of the map `metadata`, field 8 of the message: dropped -> the number
-    local number = tostring(dropped)
-    response = response .. struct.pack('>BB', 66, 11 + #number) .. '\10\7dropped\18' .. string.char(#number) .. number
-  end
-  seq = add(s, response, 0, now_us)
+if dropped > 0 then -- one more entry of the map `metadata`, field 8 of the message: dropped -> the number
+  local number = tostring(dropped)
+  response = response .. struct.pack('>BB', 66, 11 + #number) .. '\10\7dropped\18' .. string.char(#number) .. number
 end
+local seq = add(s, response, 0, now_us)
 for i = skip[afters] + 1, #afters do add(s, afters[i][1], afters[i][2], now_us) end
 save(s)
 

@@ -2,7 +2,7 @@
 -- KEYS  partition
 -- ARGV  channel dedupe_ms index after limit expiry key policy tail [now_ms]
 -- RETURNS  {last, {status}*}: go on after `last`; it is empty at the end
--- include: clock chunks log erase pushing
+-- include: clock chunks log mail erase pushing
 -- The index has score 0 throughout, so it is walked in the order of the names, whatever joins and leaves meanwhile.
 local channel, dedupe_ms, index, after, limit, expiry, key, policy, tail = unpack(ARGV, 1, 9)
 local now, now_us = moment(ARGV[10])

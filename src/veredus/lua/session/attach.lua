@@ -1,15 +1,18 @@
 -- attach: resume a session on another connection, at the client's cursor if it fits the log, else in a new epoch.
 -- KEYS  partition
--- ARGV  channel sid user secret next_secret grace_ms epoch seq ts next_epoch node connection first max_bytes rid_floor [now_ms]
+-- ARGV  channel sid user secret next_secret grace_ms epoch seq ts next_epoch node connection first max_bytes rid_floor count {group}* [now_ms]
 -- RETURNS  {result, reason} or {result, reason, epoch, seq, ts, top, generation, gap_from, gap_to, {rid state}*, {entry}*}
--- include: checks chunks log floors excerpt
+-- include: checks chunks log floors excerpt grant grow
 -- The secret that was presented stays good for as long as the session would outlive the connection: the welcome with the
 -- next one may be lost, and the client away for a while.
+-- The groups are those that the client's token names now.
 -- The rules for the cursor are those of model/delivery.judge_cursor.
 local channel, sid, user, secret, next_secret, grace, epoch = unpack(ARGV, 1, 7)
 local seq, ts, next_epoch, node, connection = tonumber(ARGV[8]), tonumber(ARGV[9]), unpack(ARGV, 10, 12)
 local first, max_bytes, rid_floor = ARGV[13], ARGV[14], tonumber(ARGV[15])
-local now = moment(ARGV[16])
+local count, groups = tonumber(ARGV[16]), {}
+for i = 17, 16 + count do groups[#groups + 1] = ARGV[i] end
+local now = moment(ARGV[17 + count])
 local partition = partition_of(sid)
 local base = partition .. 's:' .. sid .. ':'
 local m = redis.call('HMGET', base .. 'm', 'x', 'u', 'k', 'k2', 'kt', 'e', 'g', 'n', 'f', 'ft', 'pf', 's', 'lt', 'cb',
@@ -20,6 +23,7 @@ if m[2] ~= user then return { 'forbidden', 'user' } end
 if m[3] ~= secret and not (m[4] == secret and tonumber(m[5]) > now) then return { 'forbidden', 'secret' } end
 expect(partition .. 'x', 'zset')
 expect(partition .. 'n:' .. node, 'set')
+expect(base .. 'g', 'set')
 
 local s = look_up(sid, now)
 local floor, floor_ts, policy_floor, top = s.floor, tonumber(m[10]), tonumber(m[11]), s.top
@@ -39,6 +43,7 @@ elseif seq > 0 then
   if here ~= ts then reason = 'fork' end
 end
 
+may_grow(base)
 if reason ~= '' then
   epoch = next_epoch
   redis.call('HSET', base .. 'm', 'e', epoch)
@@ -67,6 +72,7 @@ redis.call('SADD', partition .. 'n:' .. node, sid)
 redis.call('ZADD', partition .. 'all', 0, sid)
 if user ~= '' then redis.call('ZADD', partition .. 'u:' .. user, now, sid) end
 if rid_floor > 0 then raise_rid_floor(s, rid_floor) end
+grant(base, sid, groups)
 
 local requests, states = redis.call('HGETALL', base .. 'r'), {}
 for i = 1, #requests, 2 do

@@ -2,7 +2,7 @@
 -- KEYS  partition
 -- ARGV  channel count {sid reason}* [now_ms]
 -- RETURNS  per row 1, or 0 if there is no such session
--- include: chunks log erase
+-- include: chunks log mail erase
 local channel, count = ARGV[1], tonumber(ARGV[2])
 local now = moment(ARGV[3 + count * 2])
 look_up_all(3, 2, count, now)
@@ -13,5 +13,6 @@ for i = 1, count do
   replies[i] = look_up(sid, now) and 1 or 0
   erase(sid, reason)
 end
+save_all()
 tell_nodes(channel)
 return replies

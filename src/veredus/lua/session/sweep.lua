@@ -2,7 +2,7 @@
 -- KEYS  partition
 -- ARGV  channel limit late_mark extra nodes {node}* count {tag}* [now_ms]
 -- RETURNS  per partition {{expired sid}*, {orphaned sid}*, {due sid.rid}*, flushed, dropped, left}
--- include: chunks log erase binding leaving
+-- include: chunks log mail erase binding leaving
 -- At most `limit` of each kind per partition. The nodes are dead ones: their sessions are detached; `left` is 1 if they have
 -- more. Overdue requests are only named: whoever swept gives them their terminal response, and the first one counts. What
 -- is bound to a request that never came goes into the log as late.

@@ -14,6 +14,7 @@ from veredus.errors import ConnectionLost, StoreError
 from veredus.events import Bus, ItemDropped
 from veredus.model.pools import Look, Progress, Rooms
 from veredus.model.priority import by_priority, shares
+from veredus.model.sharing import Share
 from veredus.store.redis import Redis
 from veredus.store.wakeups import Watch
 from veredus.store.work import Ask, Batch, Work
@@ -74,6 +75,7 @@ class Processor(Role):
         complaints: Complaints,
         rooms: Callable[[], Rooms],
         on_unknown: Callable[[str, Sequence[str]], None] = lambda queue, types: None,
+        shares: Mapping[str, Share] | None = None,
         on_idle: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(0.0, complaints)
@@ -87,6 +89,7 @@ class Processor(Role):
         self._room_now = rooms
         self._on_unknown = on_unknown
         self._on_idle = on_idle
+        self._shares = shares or {}
         self._most = (hands.size + 1) // 2
         self._rng = random.Random()
         self._ready = dict(queues)
@@ -258,9 +261,13 @@ class Processor(Role):
         for queue, number in asked:
             look = self._progress[queue].next(rooms.at_most(number))
             if look is not None:
-                ask = Ask(queue, min(number, max(look.rooms)), look.rooms, look.cursor)
+                ask = Ask(queue, min(number, max(look.rooms)), look.rooms, look.cursor, self._terms(queue))
                 questions.append(Question(ask, look, self._rooms[queue]))
         return await self._put(questions)
+
+    def _terms(self, queue: str) -> str:
+        share = self._shares.get(queue)
+        return "" if share is None or not share.percent else share.terms(time.monotonic())
 
     async def _put(self, questions: Sequence[Question]) -> int:
         if not questions:
@@ -291,6 +298,10 @@ class Processor(Role):
         self.complaints.recovered(("dequeue", queue))
         self._begin(queue, answer, leased_until)
         self._note_progress(queue, answer, question.look)
+        if question.ask.for_go:
+            self._shares[queue].answered(answer.rows, answer.left_for_go, time.monotonic())
+            if answer.left_for_go:  # everything else that could be started was taken
+                self._look_again_in(queue, LOOK_AGAIN)
         if answer.wait is not None and self._rooms[queue] == question.rooms:  # else there was room meanwhile: ask again
             self._look_again_in(queue, answer.wait)
         return len(answer.rows)

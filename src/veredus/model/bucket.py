@@ -1,0 +1,30 @@
+"""A token bucket. Time is an argument."""
+
+from __future__ import annotations
+
+
+class Bucket:
+    """`rate` per second, at most `burst` at once."""
+
+    __slots__ = ("_burst", "_left", "_rate", "_seen")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._left, self._seen = burst, now
+
+    def take(self, now: float, count: float = 1.0) -> float:
+        """0.0 if so many may pass, else seconds until they may."""
+        self._left = min(self._burst, self._left + (now - self._seen) * self._rate)
+        self._seen = now
+        if self._left >= count:
+            self._left -= count
+            return 0.0
+        return (count - self._left) / self._rate
+
+    def give(self, count: float) -> None:
+        """So many more may pass than the rate alone allows."""
+        self._left += count
+
+    def is_full(self, now: float) -> bool:
+        """Whether it remembers nothing: a new one would be the same."""
+        return self._left + (now - self._seen) * self._rate >= self._burst

@@ -1,0 +1,123 @@
+"""One hostile client at full speed, one kind at a time: another client's latency and how late the gateway's loop is.
+
+`make chaos` runs every kind for 20 s, beside a control run with a process that is as busy and harmless, and prints a
+table. In `make test` a few kinds run for a moment: that is no measurement, and only what is answered is checked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.gateway.fleet import ROOT, Process, free_udp_port
+from tests.gateway.support import JsonClient
+from tests.hostile.attack import ATTACKS
+from tests.support.servers import RealServer, free_port
+from tests.support.sizes import FULL, size
+from tests.support.waiting import until
+
+SECONDS = float(os.environ.get("VEREDUS_TEST_HOSTILE") or size(0.5, 20.0))
+"""Of each kind; a shorter run of all of them: VEREDUS_TEST_FULL=1 VEREDUS_TEST_HOSTILE=2."""
+RATE = 100
+FEW = ("control", "ws unknown frames before login", "quic acks after login")
+KINDS = tuple(ATTACKS) if FULL else FEW
+
+
+class Figures(NamedTuple):
+    kind: str
+    asked: int
+    p50: float
+    p99: float
+    late_p99: float
+    late_p999: float
+    late_most: float
+
+
+class Victim:
+    """A client that asks again and again, and takes the time."""
+
+    def __init__(self, client: JsonClient) -> None:
+        self._client = client
+        self._rid = 0
+
+    async def ask(self, action: str, body: dict[str, str] | None = None) -> object:
+        self._rid += 1
+        await self._client.request(self._rid, action, body or {})
+        answer = await self._client.frame("msg", 60.0, rid=self._rid)
+        assert answer.get("code", 0) == 0, answer
+        await self._client.ack(rid_floor=self._rid)
+        return answer["body"]
+
+    async def measure(self, kind: str, seconds: float) -> Figures:
+        await self.ask("lateness")
+        found = []
+        began = time.perf_counter()
+        while time.perf_counter() < began + seconds:
+            at = time.perf_counter()
+            assert await self.ask("echo", {"text": "x"}) == "x"
+            found.append((time.perf_counter() - at) * 1000)
+            await asyncio.sleep(max(0.0, 1 / RATE - (time.perf_counter() - at)))
+        found.sort()
+        late = await self.ask("lateness")
+        assert isinstance(late, list)
+        return Figures(kind, len(found), found[len(found) // 2], found[len(found) * 99 // 100], *late[1:])
+
+
+def _table(rows: list[Figures]) -> str:
+    lines = [f"{'':42}{'asked':>7}{'p50':>8}{'p99':>8}{'late p99':>10}{'p99.9':>8}{'most':>8}   (ms)"]
+    lines += [
+        f"{row.kind:42}{row.asked:7}{row.p50:8.1f}{row.p99:8.1f}{row.late_p99:10.1f}{row.late_p999:8.1f}{row.late_most:8.1f}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+@pytest.mark.timeout(3000 if FULL else 120)
+async def test_one_hostile_client_of_each_kind_harms_nobody(valkey_server: RealServer, tmp_path: Path) -> None:
+    ws, quic, http = free_port(), free_udp_port(), free_port()
+    where = ["--ws", f"127.0.0.1:{ws}", "--quic", f"127.0.0.1:{quic}", "--http", f"127.0.0.1:{http}"]
+    limits = ["--request-rate", "200", "--address-handshakes", "50", "--address-sessions", "50"]
+    command = ["gateway", "tests.hostile.site:app", *where, *limits, "--drain", "0.1"]
+    process = Process(command, valkey_server.url, tmp_path / "gateway.log")
+    rows: list[Figures] = []
+    try:
+
+        async def connected() -> JsonClient | None:
+            try:
+                return await JsonClient.open(f"ws://127.0.0.1:{ws}/", "victim")
+            except OSError:
+                return None
+
+        victim = Victim(await until(connected, what="a listening gateway"))
+        await victim.measure("warm-up", 0.3)
+        rows.append(await victim.measure("quiet", SECONDS))
+        for kind in KINDS:
+            ports = [str(port) for port in (ws, quic, http)]
+            attack = subprocess.Popen(
+                [sys.executable, "-m", "tests.hostile.attack", kind, *ports, str(SECONDS + 3)],
+                cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            try:
+                await asyncio.sleep(size(0.0, 1.5))  # it has begun
+                rows.append(await victim.measure(kind, SECONDS))
+                if FULL:
+                    print(_table(rows[-1:]).splitlines()[1], flush=True)
+            finally:
+                attack.kill()
+                attack.wait()
+    finally:
+        process.kill()
+    print("\n" + _table(rows))
+    assert [row.kind for row in rows] == ["quiet", *KINDS]
+    if FULL:
+        bound = max(5 * rows[0].p99, 25.0)
+        bad = [
+            row for row in rows[1:] if row.p99 > max(bound, rows[1].p99) or row.late_p999 > max(50.0, rows[1].late_p999)
+        ]
+        assert not bad, "\n" + _table([rows[0], rows[1], *bad])
