@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-JOBS ?= 3
+JOBS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check mutants test-lowest matrix browser interop crash chaos full bench bench-peers docs docs-check lock clean
+.PHONY: help setup demo test test-servers check mutants test-lowest matrix browser interop crash chaos full bench bench-peers docs docs-check lock clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +24,13 @@ setup: $(STAMP) ## install what everything below needs into .venv
 demo: $(STAMP) ## see it work: thousands of tasks, delays, retries, clients, a gateway and a worker killed with -9 (under a minute)
 	@$(BIN)/python -m veredus.demo
 
-test: $(STAMP) ## all tests, with short leases and small sizes
-	@$(BIN)/python -m pytest -n $(JOBS) -q
+# These start whole clusters and an older version: a target of their own.
+SERVERS := tests/cluster tests/upgrade
+test: $(STAMP) ## all tests but those of test-servers, with short leases and small sizes
+	@$(BIN)/python -m pytest -n $(JOBS) -q $(SERVERS:%=--ignore %)
+
+test-servers: $(STAMP) ## the tests on clusters and Sentinel, with failovers, and beside the previous version
+	@$(BIN)/python -m pytest -n $(JOBS) -q $(SERVERS)
 
 check: $(STAMP) ## ruff and mypy --strict
 	@$(BIN)/ruff check .
@@ -56,27 +61,31 @@ matrix: $(STAMP) ## the tests on each Python and server found here, as a table; 
 browser: $(STAMP) ## the dashboard and the example's page in a headless Chromium; pictures in artifacts/ (needs a Chromium)
 	@VEREDUS_TEST_BROWSER=1 $(BIN)/python -m pytest tests/browser -q
 
-interop: $(STAMP) ## the tests beside live Go Asynq, which Go compiles the first time (needs Go; says so and skips without it)
-	@VEREDUS_TEST_GO=1 $(BIN)/python -m pytest tests/interop/live -q -s
+# These print what they saw, and have the machine for themselves.
+MEASURED := $(foreach name,bench fair_share mixed_fleet shared_queue,tests/interop/live/test_$(name).py)
+interop: SIZE = small
+interop: $(STAMP) ## the tests beside live Go Asynq (needs Go; says so and skips without it); SIZE=full: 20,000 tasks and 20 kills in its storm
+	@VEREDUS_TEST_GO=1 $(FULL) $(BIN)/python -m pytest tests/interop/live -q -n $(JOBS) $(MEASURED:%=--deselect %)
+	@VEREDUS_TEST_GO=1 $(FULL) $(BIN)/python -m pytest $(MEASURED) -q -s
 
 # Three long runs at full size; SIZE=small takes the part of each that fits into a minute.
 SIZE ?= full
-FULL := $(if $(filter full,$(SIZE)),VEREDUS_TEST_FULL=1,)
+FULL = $(if $(filter full,$(SIZE)),VEREDUS_TEST_FULL=1,)
 crash: $(STAMP) ## every fault at every call; storms of kill -9, failovers, partitions, upgrades (SIZE=small: a storm of a minute)
 	@$(if $(FULL),$(FULL) $(BIN)/python -m pytest -q -n $(JOBS) tests/faults)
 	@$(FULL) $(BIN)/python -m pytest -q -s $(if $(FULL),tests/crash tests/cluster tests/upgrade tests/groups/test_crash.py,tests/crash/test_storm.py tests/crash/test_order.py)
 
-chaos: $(STAMP) ## the gateway's storm: 100,000 pushes, 5,000 requests, everything killed; a stuck reader (SIZE=small: a minute)
-	@$(FULL) $(BIN)/python -m pytest -q -s tests/gateway/test_chaos.py tests/gateway/test_stuck.py
+chaos: $(STAMP) ## the gateway's storm: 100,000 pushes, 5,000 requests, everything killed; a stuck reader; hostile clients (SIZE=small: a minute)
+	@$(FULL) $(BIN)/python -m pytest -q -s tests/gateway/test_chaos.py tests/gateway/test_stuck.py tests/hostile/test_measured.py
 
 full: $(STAMP) ## all other folders that have full sizes: a million tasks, long runs of the models, leaders killed
-	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest -q -s tests/scheduler tests/inspector tests/link tests/outbox tests/dashboard tests/handlers tests/foreign
+	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest -q -s tests/scheduler tests/inspector tests/link tests/outbox tests/dashboard tests/handlers tests/foreign tests/integration/test_full_server.py tests/integration/test_slow_link.py
 
 bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost beside the limits of this machine
 	@$(BIN)/python -m benchmarks
 
-bench-peers: $(STAMP) ## the same job through rq, celery, arq, dramatiq, ... in environments of their own, and the ratios
-	@$(BIN)/python -m benchmarks.peers
+bench-peers: $(STAMP) ## the same job through Go Asynq (needs Go), rq, celery, arq, ... and the ratios; ARGS="--only go --json"
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 $(VENV)/.docs: requirements/docs.txt $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt

@@ -120,6 +120,7 @@ app = Probe()
     [
         ([], "{}"),
         (["--retry-while-running"], "{'retry_while_running': True}"),
+        (["--no-share-with-go"], "{'share_with_go': False}"),
         (["--max-crashes", "7"], "{'max_crashes': 7}"),
     ],
 )

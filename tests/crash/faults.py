@@ -77,7 +77,7 @@ def stop(seconds: float) -> Fault:
         _last(seconds)
         server.thaw()
 
-    return Fault(f"SIGSTOP {seconds:g} s", act, 2)  # it answers for a moment before the connections break
+    return Fault(f"SIGSTOP {seconds:g} s", act)
 
 
 def setting(name: str, values: dict[str, str], seconds: float, *, kill: bool = False) -> Fault:
@@ -105,7 +105,7 @@ def commands(name: str, *lines: str, times: int = 1, seconds: float = 0.0) -> Fa
                     client.execute_command(*line.split())
                 _last(seconds)
 
-    return Fault(name, act, times)
+    return Fault(name, act)
 
 
 def no_disk(seconds: float) -> Fault:
@@ -206,7 +206,7 @@ def kill(seconds: float, *, load: int = 0) -> Fault:
         server.start()
         _ballast(server, load, "redis.call('DEL', 'ballast:' .. i)")
 
-    return Fault(f"kill -9, LOADING {load} keys" if load else "kill -9", act, 2 if load else 1)
+    return Fault(f"kill -9, LOADING {load} keys" if load else "kill -9", act)
 
 
 def _ballast(server: ClockedServer, keys: int, do: str) -> None:

@@ -152,6 +152,9 @@ class Fleet:
         self.redis = server.client()
         self.processes: list[Process] = []
         self._app = App(server.url)
+        self._facts: list[Fact] = []
+        self._read = 0
+        """Bytes of the file."""
         for name in ("shop.py", "runner.py", "sender.py"):
             shutil.copy(HERE / name, folder / name)
         (folder / "facts").touch()
@@ -232,9 +235,13 @@ class Fleet:
         (self.folder / f"gate.{name}").touch()
 
     def facts(self, what: str = "") -> list[Fact]:
-        lines = (self.folder / "facts").read_bytes().splitlines()
-        found = [Fact(**json.loads(line)) for line in lines]
-        return [fact for fact in found if not what or fact.what == what]
+        """What was written down so far; a line that is just being written counts next time."""
+        with (self.folder / "facts").open("rb") as file:
+            file.seek(self._read)
+            *lines, rest = file.read().split(b"\n")
+            self._read = file.tell() - len(rest)
+        self._facts += [Fact(**json.loads(line)) for line in lines]
+        return [fact for fact in self._facts if not what or fact.what == what]
 
     def starts(self, *ids: str) -> list[Fact]:
         return [fact for fact in self.facts("start") if not ids or fact.id in ids]

@@ -68,7 +68,10 @@ def _both(
     work: Callable[[Stage], Awaitable[None]] = _start_worker,
     prepare: Callable[[Stage], Awaitable[None]] = _no_step,
     before: Scene | None = None,
+    looks: bool = False,
 ) -> list[Scenario]:
+    """With `looks`, the client looks afterwards whether somebody is alive who keeps what was asked for."""
+
     async def act(stage: Stage) -> None:
         await send(stage.app)
 
@@ -78,23 +81,25 @@ def _both(
 
     waiting = Scenario(
         f"enqueue-{name}",
-        ("setname", "sadd", *calls),
+        ("setname", "sadd", *calls, *(("zrange",) if looks else ())),
         act,
         after,
         producer,
         prepare,
         before or Scene(),
         finish=work,
+        tries_again=True,
     )
     return [
         waiting,
         replace(
             waiting,
             name=f"{waiting.name}-at-work",
+            calls=(*waiting.calls, "get", "get") if looks else waiting.calls,
             prepare=prepare_at_work,
             meanwhile=_until_run,
             finish=_no_step,
-            only=calls,
+            only=(*calls, "get"),
         ),
     ]
 
@@ -112,7 +117,7 @@ PRODUCERS: list[Scenario] = [
     ),
     *_both("delayed", ("task-schedule",), _using(delay=0.05), _ran("a")),
     *_both("unique", ("task-holders+task-enqueue",), _using(unique_for=60), _ran("a")),
-    *_both("ordered", ("order-enqueue",), _using(order_key="k"), _ran("a")),
+    *_both("ordered", ("order-enqueue",), _using(order_key="k"), _ran("a"), looks=True),
     *_both("with-id", ("task-enqueue",), _using(task_id="fixed"), _ran("a")),
     *_both(
         "replace",
@@ -122,5 +127,5 @@ PRODUCERS: list[Scenario] = [
         prepare=_archived_one,
         before=Scene(places=_OLD),
     ),
-    *_both("group", ("group-add",), _using(group="g"), _ran("group a"), work=_start_aggregating),
+    *_both("group", ("group-add",), _using(group="g"), _ran("group a"), work=_start_aggregating, looks=True),
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tests.faults.stage import Scene, Stage
-from tests.support.faults import FAULTS, NOSCRIPT, Aim, Fault, counted
+from tests.support.faults import FAULTS, NOSCRIPT, PAIRS, Aim, Fault, counted
 
 Step = Callable[[Stage], Awaitable[object]]
 
@@ -72,6 +72,8 @@ class Scenario:
     """What others do between an answer that is lost and the next try."""
     finish: Step = _nothing
     """Done directly, after the outcome is known and before it is looked at."""
+    tries_again: bool = False
+    """A call whose answer is lost is made again until it is answered."""
 
     @property
     def sites(self) -> list[Site]:
@@ -100,11 +102,11 @@ class Case:
 
 
 def cases_of(scenario: Scenario) -> list[Case]:
-    """Every fault at every call. Only a script can be unknown to the server."""
+    """Every fault at every call. Only a script can be unknown to the server; pairs are for those who try again."""
     return [
         Case(scenario, site, fault)
         for site in scenario.sites
-        for fault in FAULTS
+        for fault in (*FAULTS, *(PAIRS if scenario.tries_again else ()))
         if fault is not NOSCRIPT or "-" in site.label
     ]
 

@@ -11,7 +11,7 @@ from tests.faults.scenario import Case, Expect, Scenario, cases_of, sample
 from tests.faults.stage import Stage, staged
 from tests.faults.tools import TOOLS
 from tests.faults.workers import WORKERS
-from tests.support.faults import FAULTS
+from tests.support.faults import FAULTS, PAIRS
 from tests.support.servers import RealServer
 from tests.support.sizes import FULL
 from veredus.errors import StoreError
@@ -40,7 +40,7 @@ CHOSEN = ALL if FULL else sample(ALL, NAMED)
 def test_every_scenario_and_every_fault_is_in_the_sample() -> None:
     chosen = sample(ALL, NAMED)
     assert {case.scenario.name for case in chosen} == {scenario.name for scenario in SCENARIOS}
-    assert {case.fault for case in chosen} == set(FAULTS)
+    assert {case.fault for case in chosen} == {*FAULTS, *PAIRS}
     assert {case.name for case in chosen} >= NAMED
 
 

@@ -113,7 +113,7 @@ CHANGES: list[Scenario] = [
     _change("pause", _MARK, lambda i: i.pause("q"), _A, _PAUSED, _ONE),
     _change("resume", _UNMARK, lambda i: i.resume("q"), _PAUSED, _A, _paused_one),
     _change("close", _MARK, lambda i: i.close_queue("q"), _A, _CLOSED, _ONE),
-    _change("open", _UNMARK, lambda i: i.open_queue("q"), _CLOSED, _A, _closed_one),
+    _change("open", ("del",), lambda i: i.open_queue("q"), _CLOSED, _A, _closed_one),
     _change(
         "run-all",
         ("sismember", "zcard", "inspect-run_all"),
@@ -221,7 +221,7 @@ TOOLS: list[Scenario] = [
     _cancelled("delete", _scene({})),
     Scenario(
         "result",
-        ("setname", "subscribe", "setname", "time", "zrangebyscore", "zremrangebyscore", "result-await"),
+        ("setname", "subscribe", "setname", "zrange", "result-await"),
         _wait_for_result,
         Scene({"a": (1,)}, {"a": ("completed", 0)}, 1),
         waiting,

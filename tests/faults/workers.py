@@ -45,7 +45,9 @@ def _worked(
     """Tasks are there, a worker comes and does them; only calls of one kind are met."""
     labels = (label,) if isinstance(label, str) else label
     act = act or _work(after)
-    return Scenario(name, labels, act, after, always_done, prepare, in_order=False, only=labels, **settings)
+    return Scenario(
+        name, labels, act, after, always_done, prepare, in_order=False, only=labels, tries_again=True, **settings
+    )
 
 
 # A worker that stops with a handler that does not end.
@@ -184,7 +186,7 @@ WORKERS: list[Scenario] = [
                 "lrange",
             ),
             *("smembers", "smembers", "subscribe", "subscribe", "task-dequeue", "task-forward", "lease-recover"),
-            *("keep-expire", "presence-beat", "task-done", "blmove", "presence-leave"),
+            *("keep-expire", "presence-beat", "task-done", "blmove", "zrange", "presence-leave"),
         ),
         _work(RAN),
         RAN,

@@ -20,6 +20,7 @@ GLOBAL: dict[str, tuple[str, Callable[[], str]]] = {
     "server": ("string", lambda: keys.server(*WHO)),
     "workers": ("hash", lambda: keys.workers(*WHO)),
     "types": ("string", lambda: keys.types(*WHO)),
+    "types_beside": ("string", lambda: keys.types_beside(keys.server(*WHO))),
     "scheduler_entries": ("list", lambda: keys.scheduler_entries(*WHO)),
     "scheduler_history": ("zset", lambda: keys.scheduler_history("entry")),
     "semaphore": ("zset", lambda: keys.semaphore("scope")),
@@ -80,6 +81,7 @@ GATEWAY: dict[str, tuple[str, Callable[[], str]]] = {
     "befores": ("list", lambda: session_keys.befores(SID, 1)),
     "afters": ("list", lambda: session_keys.afters(SID, 1)),
     "session_groups": ("set", lambda: session_keys.session_groups(SID)),
+    "waiting": ("hash", lambda: session_keys.waiting(SID)),
     "dedupe": ("string", lambda: session_keys.dedupe(SID, "key")),
     "user_dedupe": ("string", lambda: session_keys.user_dedupe(USER, "key")),
 }

@@ -191,3 +191,33 @@ async def test_move_refuses_without_a_trace(q: Bench) -> None:
     with pytest.raises(ConfigError):
         await q.inspector.move("q", "twin", "q")
     assert await q.everything() == before
+
+
+async def test_a_member_of_a_group_is_rescheduled_where_no_go_forwarder_looks(q: Bench) -> None:
+    """Go would put it into its group again without listing the group. Its lock goes along, also one that Go took."""
+    await q.join("g", "a", lock=q.lock())
+    await q.inspector.reschedule("q", "a", delay=1)
+    fields = await q.fields("a")
+    assert fields["due_group"] == "g"
+    assert fields["unique_key"] == q.lock()
+    assert "group" not in fields
+    assert await check_invariant(q.client) == []
+    await q.forward(now=NOW + 1000)
+    assert await q.client.smembers(q.key("groups")) == {b"g"}
+    assert (await q.fields("a"))["group"] == "g"
+    assert await check_invariant(q.client) == []
+
+
+async def test_a_member_that_is_run_by_hand_and_fails_is_where_no_go_forwarder_looks(q: Bench) -> None:
+    await q.join("g", "a", lock=q.lock())
+    await q.inspector.run("q", "a")
+    fields = await q.fields("a")
+    assert (fields["due_group"], fields["unique_key"]) == ("g", q.lock())
+    assert "group" not in fields
+    assert await check_invariant(q.client) == []
+
+
+async def test_one_that_waits_for_its_group_goes_along_with_a_move(q: Bench) -> None:
+    await q.schedule(("a", "+5000", q.message("a", group_key="g"), "", 0, "", "g"))
+    await q.inspector.move("q", "a", "other")
+    assert await q.client.hget("asynq:{other}:t:a", "due_group") == b"g"

@@ -261,3 +261,14 @@ async def test_what_is_enqueued_during_the_removal_goes_with_it_or_stays_whole(q
     state: Any = await q.everything()
     hashes = {name for name in state if name.startswith(q.task("n"))}
     assert hashes == {q.task(one) for one in await q.pending()}
+
+
+async def test_a_closed_queue_that_go_deleted_can_be_opened(q: Bench) -> None:
+    """It is listed nowhere any more, and clients are still told that it is closed."""
+    await q.pend("a")
+    await q.inspector.close_queue("q")
+    await q.client.srem(keys.QUEUES, "q")
+    assert await q.inspector.open_queue("q")
+    assert not await q.inspector.is_closed("q")
+    with pytest.raises(QueueNotFound):
+        await q.inspector.open_queue("q")

@@ -20,6 +20,7 @@ PLACES = {
     ("gateway/processes.py", "main"): SHORT,
     ("gateway/server.py", "start"): KEPT,
     ("gateway/upkeep.py", "start"): KEPT,
+    ("link/transports/door.py", "_accept"): SHORT,
     ("peer/line.py", "_refresh"): SHORT,
     ("peer/peer.py", "_start"): CALLER,
     ("scheduler/providers.py", "start"): KEPT,

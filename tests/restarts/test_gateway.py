@@ -68,7 +68,7 @@ async def test_what_looks_whether_the_logs_can_be_read_again_comes_back_too(
     gw = gateway(app)
     async with gw:
         failing = Failing(monkeypatch, Outbox, "read", times=2)
-        gw.delivery._outage(ConnectionLost("away"))
+        gw.delivery.outage(ConnectionLost("away"))
         await until(lambda: not gw.delivery.degraded)
         assert failing.calls == 3
         assert gw.figures()["restarts"] == {"reading after an outage": 2}

@@ -31,6 +31,7 @@ from veredus.worker.roles.janitor import Janitor
 from veredus.worker.roles.limiter import Limiter
 from veredus.worker.roles.processor import Processor
 from veredus.worker.roles.recoverer import Recoverer
+from veredus.worker.roles.sharer import Sharer
 from veredus.worker.roles.subscriber import Subscriber
 from veredus.worker.roles.syncer import Syncer
 from veredus.worker.roles.unserved import Unserved
@@ -48,6 +49,7 @@ PARTS = {
     "processor": (Processor, "_fetch"),
     "recoverer": (Recoverer, "step"),
     "scheduler": (Scheduler, "step"),
+    "sharer": (Sharer, "step"),
     "subscriber": (Subscriber, "_stay"),
     "syncer": (Syncer, "run"),
     "unserved": (Unserved, "step"),

@@ -99,7 +99,7 @@ async def test_killed_in_the_middle_every_waiting_call_fails_and_the_next_reconn
     await until(lambda: asyncio.to_thread(lambda: server.client().info("clients")["blocked_clients"] == 1))
     server.kill()
     replies = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE)
-    assert {type(reply) for reply in replies} == {ConnectionLost}
+    assert all(isinstance(reply, ConnectionLost) for reply in replies)
     assert not redis._connection.alive
     with pytest.raises(ConnectionLost, match="cannot connect"):
         await redis.command("PING", key="")

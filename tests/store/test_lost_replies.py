@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import redis.asyncio
 
 from tests.support.forks import in_a_fork
 from tests.support.keyspace import check_invariant
@@ -154,6 +155,47 @@ async def test_a_replacement_whose_reply_was_lost_is_made_once(server: RealServe
         assert await adding == CREATED
         assert await q.pending() == []
         await store.close()
+
+
+@asynccontextmanager
+async def _lost_and_full(new_server: Callable[..., RealServer], patience: float) -> AsyncIterator[tuple[Any, Any]]:
+    """A call whose reply was lost, and a server that has no room when the call is sent again."""
+    server = new_server()
+    client = redis.asyncio.Redis(unix_socket_path=server.socket)
+    async with proxy_before(server.socket) as proxy:
+        store = Store(connect(proxy.url), patience=patience)
+        await store.intake.add("q", Entry("first", b""))
+        proxy.may_break.clear()
+        proxy.lose_reply = 1
+        adding = asyncio.ensure_future(store.intake.add("q", Entry("a", b"")))
+        await until(lambda: client.exists(keys.task("q", "a")))
+        await client.config_set("maxmemory", 1)
+        proxy.may_break.set()
+        yield client, adding
+        assert await Queue(store.redis, client).pending() == ["first", "a"]
+        await store.close()
+        await client.aclose()
+
+
+async def test_a_stored_task_is_not_called_refused_because_the_server_is_full_now(
+    new_server: Callable[..., RealServer],
+) -> None:
+    async with _lost_and_full(new_server, patience=1.0) as (_, adding):
+        with pytest.raises(ConnectionLost, match="whether the tasks were stored is not known"):
+            await adding
+
+
+async def test_a_call_whose_reply_was_lost_is_recognised_once_a_full_server_has_room(
+    new_server: Callable[..., RealServer],
+) -> None:
+    async with _lost_and_full(new_server, patience=2 * PATIENCE) as (client, adding):
+
+        async def has_refused() -> bool:
+            return bool((await client.info("errorstats")).get("errorstat_OOM"))
+
+        await until(has_refused, what="a refusal")
+        await client.config_set("maxmemory", 0)
+        assert await adding == CREATED
 
 
 @VALKEY_ONLY

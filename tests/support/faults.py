@@ -36,6 +36,8 @@ class Fault:
 
     name: str
     error: bytes = b""
+    then: Fault | None = None
+    """What the next call of the same kind meets, which most often is the same one again."""
 
     @property
     def executed(self) -> bool:
@@ -65,6 +67,8 @@ REPLY_LATE = Fault("reply-late")
 MAX_CLIENTS = Fault("max-clients", b"-ERR max number of clients reached\r\n")
 OOM = Fault("OOM", b"-OOM command not allowed when used memory > 'maxmemory'.\r\n")
 NOSCRIPT = Fault("NOSCRIPT", b"-NOSCRIPT No matching script. Please use EVAL.\r\n")
+LOADING = Fault("LOADING", b"-LOADING Redis is loading the dataset in memory\r\n")
+READONLY = Fault("READONLY", b"-READONLY You can't write against a read only replica.\r\n")
 FAULTS = (
     REQUEST_LOST,
     REPLY_LOST,
@@ -74,12 +78,19 @@ FAULTS = (
     MAX_CLIENTS,
     OOM,
     NOSCRIPT,
-    Fault("READONLY", b"-READONLY You can't write against a read only replica.\r\n"),
-    Fault("LOADING", b"-LOADING Redis is loading the dataset in memory\r\n"),
+    READONLY,
+    LOADING,
     Fault("BUSY", b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n"),
     Fault("MISCONF", b"-MISCONF Errors writing to the AOF file: No space left on device\r\n"),
     Fault("CLUSTERDOWN", b"-CLUSTERDOWN The cluster is down\r\n"),
 )
+PAIRS = (
+    Fault("reply-lost-twice", then=REPLY_LOST),
+    Fault("reply-lost-then-OOM", then=OOM),
+    Fault("reply-cut-then-LOADING", then=LOADING),
+    Fault("request-lost-then-READONLY", then=READONLY),
+)
+"""For callers that try again: after the first one they cannot know what has happened, whatever the second one says."""
 
 
 @dataclass
@@ -168,12 +179,12 @@ class FaultProxy(Proxy):
         label = await self._label(arguments)
         self.calls.append(label)
         fault = self.fault
-        if fault is None or self.aim is None or self.happened or not await self.aim.hits(label):
+        if fault is None or self.aim is None or not await self.aim.hits(label):
             self._send(request, link, None)
             return
         if fault is NOSCRIPT and arguments[0].upper() != b"EVALSHA":
             raise AssertionError(f"{label} is no script that the server could have forgotten")
-        self.happened = True
+        self.happened, self.fault, self.aim = True, fault.then, Aim(label)
         await link.all_answered.wait()  # what was asked before has nothing to do with it
         if fault.is_error:
             link.writer.write(fault.error)

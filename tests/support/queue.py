@@ -90,12 +90,13 @@ class Queue:
         startable: str = "",
         cursor: str = "",
         rooms: Rooms | None = None,
+        for_go: str = "",
         now: int | None = NOW,
     ) -> tuple[list[str], Any]:
         """The ids handed out, and the whole reply. Without `startable`, every task can be started."""
         names = [*self.keys("pending paused active lease"), keys.batch(self.name, worker)]
         args = [self.prefix, wanted, lease_ms, f"{worker}:{number}", number, again, 600_000]
-        args += [startable, cursor, *(rooms or Rooms(loop=wanted)), MOST_BYTES]
+        args += [startable, cursor, *(rooms or Rooms(loop=wanted)), MOST_BYTES, for_go]
         reply = await self._run(DEQUEUE, names, args, now)
         return [task_id.decode() for task_id in reply[3][::2]], reply
 

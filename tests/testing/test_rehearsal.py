@@ -59,7 +59,7 @@ async def test_arguments_go_through_the_wire(app: App) -> None:
         await app.enqueue("strict", b'{"number":"seven"}')
         runs = await q.drain()
     assert kinds == [datetime, tuple]
-    assert [run.action for run in runs] == ["done", "archive"]
+    assert [run.action for run in runs] == ["done", "retry"]
 
 
 async def test_delays_retries_and_their_order(app: App) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from tools.mutants.__main__ import ROOT, main
+from tools.mutants.drawing import AREAS, draw
+from tools.mutants.drawing import main as drawing
 from tools.mutants.entries import read
 from tools.mutants.likely import LIKELY, likely
 
@@ -345,3 +347,48 @@ def test_every_file_of_the_package_has_likely_tests_and_they_exist() -> None:
     assert likely("README.md") == ()
     beginnings = [beginning for beginning in LIKELY if not list(ROOT.glob(f"{beginning}*"))]
     assert beginnings == []
+
+
+def test_drawn_changes_fit_the_source_and_come_from_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert drawing(["300", "--seed", "5"]) == 0
+    drawn = tmp_path / "drawn.toml"
+    drawn.write_text(capsys.readouterr().out)
+    mutants, problems = read(ROOT, [drawn])
+    assert problems == []
+    assert {mutant.area: 50 for mutant in mutants} == dict.fromkeys(AREAS, 50)
+    assert {Path(mutant.file).suffix for mutant in mutants} == {".py", ".lua"}
+
+
+def test_a_seed_says_which_changes_are_drawn() -> None:
+    assert draw(ROOT, 6, 1) == draw(ROOT, 6, 1) != draw(ROOT, 6, 2)
+
+
+def test_every_kind_of_change_is_drawn(tmp_path: Path) -> None:
+    source = tmp_path / "src/veredus/store"
+    source.mkdir(parents=True)
+    (source / "a.py").write_text(
+        "def f(é, b):\n    for c in b:\n        if not é and c is None or é < min(b):\n            continue\n"
+        "    f(é - b, 1)\n    return é in b\n"
+    )
+    (source / "b.lua").write_text("-- a < b\nif a < b and not c then\n  redis.call('DEL', a)\nend\n")
+    found = draw(tmp_path, 100, 1, ["store"])
+    assert {entry["new"] for entry in found if entry["file"].endswith(".py")} == {
+        "        if not é and c is None and é < min(b):\n",
+        "        if not é and c is None or é < max(b):\n",
+        "        if not é and c is None or é <= min(b):\n",
+        "        if not é and c is not None or é < min(b):\n",
+        "        if not é or c is None or é < min(b):\n",
+        "        if é and c is None or é < min(b):\n",
+        "    f(é + b, 1)\n",
+        "    pass\n",
+        "    return é not in b\n",
+        "            break\n",
+    }
+    assert sorted(entry["new"] for entry in found if entry["file"].endswith(".lua")) == [
+        "  \n",
+        "if a < b and c then\n",
+        "if a < b or not c then\n",
+        "if a <= b and not c then\n",
+    ]

@@ -39,7 +39,7 @@ _SAMPLES = {
 }
 _NO_KEYS = {
     "checked_prefix", "absent", "tag", "user_tag", "new_sid", "sid_tag", "is_sid", "check_name",
-    "sharded_hints", "split",
+    "sharded_hints", "split", "types_beside",
 }  # fmt: skip
 
 
