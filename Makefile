@@ -65,6 +65,7 @@ browser: $(STAMP) ## the dashboard and the example's page in a headless Chromium
 MEASURED := $(foreach name,bench fair_share mixed_fleet shared_queue,tests/interop/live/test_$(name).py)
 interop: SIZE = small
 interop: $(STAMP) ## the tests beside live Go Asynq (needs Go; says so and skips without it); SIZE=full: 20,000 tasks and 20 kills in its storm
+	@if command -v go >/dev/null; then echo "compiling with Go (a minute the first time) ..."; $(BIN)/python -m tests.interop.live.compile; fi
 	@VEREDUS_TEST_GO=1 $(FULL) $(BIN)/python -m pytest tests/interop/live -q -n $(JOBS) $(MEASURED:%=--deselect %)
 	@VEREDUS_TEST_GO=1 $(FULL) $(BIN)/python -m pytest $(MEASURED) -q -s
 

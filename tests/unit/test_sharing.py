@@ -28,9 +28,9 @@ def test_nothing_is_left_without_a_go_server() -> None:
 
 
 def test_gos_part_is_its_part_of_the_processes() -> None:
-    assert shared().terms(0.0) == "50 1500 10"
-    assert shared(1, 3, 8).terms(0.0) == "25 1500 8"
-    assert shared(2, 1, 20).terms(0.0) == "67 1500 20"
+    assert shared().terms(0.0) == "50 2000 10"
+    assert shared(1, 3, 8).terms(0.0) == "25 2000 8"
+    assert shared(2, 1, 20).terms(0.0) == "67 2000 20"
 
 
 def test_after_go_took_nothing_there_is_a_break_that_grows() -> None:
@@ -56,10 +56,38 @@ def test_a_task_that_go_took_ends_the_growing() -> None:
     assert share.terms(20.0 + FIRST_BREAK)
 
 
+def test_what_is_taken_before_go_had_its_time_is_no_reason_for_a_break() -> None:
+    """A second trial was left in the call that saw the first one gone; while the first is looked at, none is left."""
+    share = shared()
+    share.answered([], [("trial", "t"), ("other", "u")], 0.0)
+    share.answered([], [("second", "t"), ("other", "u")], 0.0)
+    assert share.trials == {"t": "trial"}
+    share.answered([("second", b"")], [("other", "u")], 0.0)
+    assert share.terms(0.0)
+    share.answered([("other", b"")], [], 0.0)
+    assert share.terms(0.0) == "", "this one was left for its time"
+
+
+def test_a_type_that_is_left_no_more_is_no_reason_for_a_break() -> None:
+    share = shared()
+    share.answered([], [("a", "t"), ("b", "t")], 0.0)
+    share.answered([("failed", NO_HANDLER)], [("b", "t")], 0.0)
+    share.answered([("b", b"")], [], 0.0)
+    assert share.terms(0.0) == "50 2000 10\2t\0"
+
+
+def test_another_part_for_go_is_no_reason_for_a_break() -> None:
+    share = shared()
+    share.answered([], [("a", "t")], 0.0)
+    share.serve(["go0"], 2, 10)
+    share.answered([("a", b"")], [], 0.0)
+    assert share.terms(0.0) == "33 2000 10"
+
+
 def test_while_a_trial_is_looked_at_no_other_of_its_type_is_left() -> None:
     share = tried(shared())
     assert share.trials == {"t": "trial"}
-    assert share.terms(0.0) == "50 1500 10\2t\0"
+    assert share.terms(0.0) == "50 2000 10\2t\0"
 
 
 @pytest.mark.parametrize(
@@ -78,15 +106,15 @@ def test_while_a_trial_is_looked_at_no_other_of_its_type_is_left() -> None:
 def test_what_became_of_a_trial_says_whether_go_has_a_handler(state: str, message: bytes, terms: str) -> None:
     share = tried(shared())
     share.found("t", "trial", state, message)
-    assert (share.trials, share.terms(0.0)) == ({}, f"50 1500 10{terms}")
+    assert (share.trials, share.terms(0.0)) == ({}, f"50 2000 10{terms}")
 
 
 def test_a_trial_that_stays_active_is_being_run() -> None:
     share = tried(shared())
     share.found("t", "trial", "active", b"")
-    assert share.terms(0.0) == "50 1500 10\2t\0", "it may be given up at once"
+    assert share.terms(0.0) == "50 2000 10\2t\0", "it may be given up at once"
     share.found("t", "trial", "active", b"")
-    assert share.terms(0.0) == "50 1500 10\1t\0"
+    assert share.terms(0.0) == "50 2000 10\1t\0"
 
 
 def test_a_trial_that_came_back_is_no_proof_although_it_is_gone_by_now() -> None:
@@ -94,14 +122,14 @@ def test_a_trial_that_came_back_is_no_proof_although_it_is_gone_by_now() -> None
     share = tried(shared())
     share.answered([("trial", NO_HANDLER)], [], 0.0)
     share.found("t", "trial", "", b"")
-    assert share.terms(0.0) == "50 1500 10\2t\0"
+    assert share.terms(0.0) == "50 2000 10\2t\0"
 
 
 def test_a_trial_that_was_run_here_is_no_proof() -> None:
     share = tried(shared())
     share.answered([("trial", b"")], [], 0.0)
     share.found("t", "trial", "", b"")
-    assert share.terms(0.0) == "50 1500 10", "the next one is another trial"
+    assert share.terms(0.0) == "50 2000 10", "the next one is another trial"
 
 
 def test_what_go_takes_of_a_type_that_it_runs_is_no_trial() -> None:
@@ -115,8 +143,8 @@ def test_a_type_that_go_had_no_handler_for_is_not_left_until_there_is_another_go
     share = tried(shared())
     share.found("t", "trial", "", b"")
     share.answered([("a", NO_HANDLER)], [], 0.0)
-    assert share.terms(0.0) == "50 1500 10\2t\0"
+    assert share.terms(0.0) == "50 2000 10\2t\0"
     share.serve(["go0"], 1, 10)
-    assert share.terms(0.0) == "50 1500 10\2t\0"
+    assert share.terms(0.0) == "50 2000 10\2t\0"
     share.serve(["another"], 1, 10)
-    assert share.terms(0.0) == "50 1500 10"
+    assert share.terms(0.0) == "50 2000 10"

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-POLL = 1.5
-"""Seconds for which a task is left: the longest pause between two polls of an idle Go server."""
+POLL = 2.0
+"""Seconds for which a task is left: an idle Go server polls every 0.5 to 1.5 seconds, and may be late."""
 FIRST_BREAK, LONGEST_BREAK = 10.0, 60.0
 """Seconds for which nothing is left after Go took nothing: it is busy, or gone; longer each time."""
 MOST_TYPES = 1000
@@ -34,7 +34,7 @@ class Share:
         self._not_for_go: set[str] = set()
         """Types that a Go server had no handler for."""
         self._left: dict[str, str] = {}
-        """The tasks that were left last, with their types."""
+        """The tasks that were left last, with their types. If one is taken here, Go did not take it in time."""
         self.trials: dict[str, str] = {}
         """By type, a task that somebody has taken: whether Go has run it is to be found out."""
         self._running: set[str] = set()
@@ -44,8 +44,10 @@ class Share:
 
     def serve(self, go: Collection[str], ours: int, most: int) -> None:
         """These servers of Go and so many processes of ours are alive; together Go's run at most so many tasks."""
-        self.percent = round(100 * len(go) / (len(go) + ours)) if go else 0
-        self._most = most
+        percent, self._most = round(100 * len(go) / (len(go) + ours)) if go else 0, most
+        if percent != self.percent:
+            self.percent = percent
+            self._left.clear()  # the new part may not include them
         if self._go != frozenset(go):
             self._go = frozenset(go)
             for memory in (self._for_go, self._not_for_go, self._left, self.trials, self._running):
@@ -58,6 +60,10 @@ class Share:
         known = "".join(f"\1{name}\0" for name in self._for_go)
         not_left = "".join(f"\2{name}\0" for name in self._not_for_go | self.trials.keys())
         return f"{self.percent} {round(POLL * 1000)} {self._most}{known}{not_left}"
+
+    def runs_in_go(self, name: str) -> bool:
+        """Whether a Go server has run a task of this type."""
+        return name in self._for_go
 
     def answered(self, rows: Iterable[tuple[str, bytes]], left: Iterable[tuple[str, str]], now: float) -> None:
         """These tasks were taken, and those were left for Go."""
@@ -78,8 +84,11 @@ class Share:
         if gone:
             self._break = FIRST_BREAK
         for task_id, name in gone.items():
-            if name not in self._for_go:
+            if not self.runs_in_go(name):
                 self.trials[name] = task_id
+        # Types that are left no longer are taken here before Go has had its time, which proves nothing.
+        not_left = self._not_for_go | self.trials.keys()
+        self._left = {task_id: name for task_id, name in self._left.items() if name not in not_left}
 
     def found(self, name: str, task_id: str, state: str, message: bytes) -> None:
         """What has become of the trial of this type; no state if it is gone."""

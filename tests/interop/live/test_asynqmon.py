@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.support import FAST, Look
+from tests.interop.live.compile import MONITOR
 from tests.interop.live.peer import compiled, go_peer
 from tests.interop.live.python_side import PythonSide
 from tests.interop.live.test_verbs import _bring
@@ -31,7 +32,7 @@ COUNTS = "size groups pending active scheduled retry archived completed aggregat
 @pytest.fixture(scope="session")
 def monitor_program(go: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One release of it exists that has all states; it is built with the newest Asynq."""
-    return compiled(Path(__file__).parent / "monitor", tmp_path_factory.mktemp("monitor") / "monitor")
+    return compiled(MONITOR, tmp_path_factory.mktemp("monitor") / "monitor")
 
 
 @contextmanager

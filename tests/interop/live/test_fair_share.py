@@ -64,20 +64,28 @@ async def shares(worker: Any) -> None:
 
 
 async def test_go_gets_its_share_of_a_queue_that_is_mostly_empty(program: Path, url: str, redis_client: Any) -> None:
+    """Go polls three times as often as by default: that a busy machine lets it miss its time is not what is shown."""
     async with go_peer(program, url) as peer:
         fleet = Fleet(url, peer)
         async with fleet.app as app:
-            await peer.serve("both:work", queue="shared", concurrency=10, check_ms=1000)
+            await peer.serve("both:work", queue="shared", concurrency=10, check_ms=300)
             async with app.worker("shared", concurrency=10, **FAST) as worker:
                 await shares(worker)
+                tried = 0
+                while not worker._processor._shares["shared"].runs_in_go("both:work"):
+                    await fleet.send(1)
+                    tried += 1
+                await fleet.all_ran(tried)
+                first_here, first_there = len(fleet.here), len(fleet.there)
                 await fleet.send()
-                await fleet.all_ran()
-    here, there = fleet.here, fleet.there
-    print(f"\nof {TASKS} tasks Go ran {len(there)} ({fleet.waits(there)}), Veredus {len(here)} ({fleet.waits(here)})")
-    assert len(here) + len(there) == TASKS, "none twice"
+                await fleet.all_ran(tried + TASKS)
+    assert len(fleet.here) + len(fleet.there) == tried + TASKS, "none twice"
+    here, there = fleet.here[first_here:], fleet.there[first_there:]
+    print(f"\n{tried} tasks until Go had run one of this type; of the {TASKS} after that Go ran {len(there)}", end=" ")
+    print(f"({fleet.waits(there)}), Veredus {len(here)} ({fleet.waits(here)})")
     assert 0.25 * TASKS <= len(there) <= 0.75 * TASKS
     assert max(began - sent for sent, began in [*here, *there]) < 5, "no task waits much longer than Go's poll takes"
-    assert await Look(redis_client, "shared").counters() == (TASKS, 0)
+    assert await Look(redis_client, "shared").counters() == (tried + TASKS, 0)
     assert await check_invariant(redis_client) == []
 
 
