@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-servers check mutants test-lowest matrix browser interop crash chaos full bench bench-peers docs docs-check lock clean
+.PHONY: help setup demo test test-servers check mutants test-lowest matrix browser interop crash chaos full bench bench-turns bench-peers docs docs-check lock clean
 
 help: ## show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ full: $(STAMP) ## all other folders that have full sizes: a million tasks, long 
 
 bench: $(STAMP) ## measure enqueue, drain, pick-up, lateness and idle cost beside the limits of this machine
 	@$(BIN)/python -m benchmarks
+
+bench-turns: $(STAMP) ## this tree beside an earlier commit, in turns: BASE=commit ARGS="--only drain --turns 5"
+	@$(BIN)/python -m benchmarks.turns $(BASE) $(ARGS)
 
 bench-peers: $(STAMP) ## the same job through Go Asynq (needs Go), rq, celery, arq, ... and the ratios; ARGS="--only go --json"
 	@$(BIN)/python -m benchmarks.peers $(ARGS)

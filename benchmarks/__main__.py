@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
+import json
 import logging
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,13 +26,17 @@ from benchmarks.server import BenchServer, bench_server
 T = TypeVar("T")
 
 ARTIFACTS = Path("artifacts")
+PARTS = ("enqueue", "latency", "drain", "scale", "growth", "gateway", "weight")
 
 
 class Bench:
     """One run. Machines are noisy: what is compared with PING is measured in turns with it, and the median counts."""
 
-    def __init__(self, server: BenchServer, report: Report, console: Console, *, quick: bool) -> None:
+    def __init__(
+        self, server: BenchServer, report: Report, console: Console, *, quick: bool, parts: Sequence[str] = PARTS
+    ) -> None:
         self.server = server
+        self.parts = parts
         self.report = report
         self.console = console
         self.quick = quick
@@ -61,27 +67,41 @@ class Bench:
         with self.console.status("the limits of this machine"):
             self.report.add("machine", "trivial scripts, pipelined", machine.pipelined_scripts(self.server), "/s")
             self.report.add("machine", "empty asyncio tasks", await machine.bare_loop(), "/s")
+        self.pings.append(await machine.awaited_ping(self.server, 0.4))
         async with app:
-            await self.enqueue()
-            await self.latency()
-            await self.drain()
-            await self.scale()
-            await self.growth()
-            await self.gateway()
-        self.report.add("weight", "import veredus", _import_ms(), "ms", "", "<= 150")
+            for part in PARTS:
+                if part in self.parts:
+                    await getattr(self, part)()
         self.report.rows[0]["value"] = statistics.median(self.pings)
 
+    async def weight(self) -> None:
+        self.report.add("weight", "import veredus", _import_ms(), "ms", "", "<= 150")
+
     async def enqueue(self) -> None:
-        for name, measure, aim in (
-            ("one at a time", lambda: enqueue.one_at_a_time(self.many // 5), 0.8),
-            ("50 coroutines", lambda: enqueue.from_coroutines(self.many), 4),
-            ("enqueue_many", lambda: enqueue.in_one_call(self.many), 9),
-            ("enqueue_sync", lambda: asyncio.to_thread(enqueue.synchronously, self.many // 10), None),
+        for name, measure, count, aim in (
+            ("one at a time", enqueue.one_at_a_time, self.many // 5, 0.8),
+            ("50 coroutines", enqueue.from_coroutines, self.many, 4),
+            ("enqueue_many", enqueue.in_one_call, self.many, 9),
+            ("enqueue_sync", enqueue.from_a_thread, self.many // 10, None),
         ):
-            ratio, rate = _middle([(rate / ping, rate) for ping, rate in await self.beside_ping("enqueue", measure)])
+            costs: list[tuple[float, float]] = []
+            found = await self.beside_ping("enqueue", functools.partial(self._with_cpu, measure, count, costs))
+            ratio, rate = _middle([(rate / ping, rate) for ping, rate in found])
+            client_us, redis_us = (statistics.median(cost[place] for cost in costs) for place in (0, 1))
             self.report.add(
                 "enqueue", name, rate, "/s", f"{ratio:.2f} x PING", f">= {aim} x PING" if aim is not None else ""
             )
+            self.report.add("enqueue", f"{name}, client CPU per task", client_us, "us")
+            self.report.add("enqueue", f"{name}, Redis CPU per task", redis_us, "us")
+
+    async def _with_cpu(
+        self, measure: Callable[[int], Awaitable[float]], count: int, costs: list[tuple[float, float]]
+    ) -> float:
+        """The rate; adds what a task cost the client and Redis, which is steadier on a busy machine."""
+        client, redis = time.process_time(), self.server.cpu_seconds()
+        rate = await measure(count)
+        costs.append(((time.process_time() - client) / count * 1e6, (self.server.cpu_seconds() - redis) / count * 1e6))
+        return rate
 
     async def drain(self) -> None:
         one = await self._drain("drain with the append-only file")
@@ -202,13 +222,21 @@ def _import_ms() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller numbers, about half a minute")
+    parser.add_argument("--only", metavar="PART,...", help=f"some of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON and save nothing")
     arguments = parser.parse_args()
+    parts = arguments.only.split(",") if arguments.only else PARTS
+    if unknown := sorted(set(parts) - set(PARTS)):
+        parser.error(f"--only: no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
     logging.getLogger("veredus").setLevel(logging.ERROR)
-    console, report = Console(), Report()
+    console, report = Console(stderr=arguments.json), Report()
     with bench_server() as server:
         os.environ["VEREDUS_REDIS_URL"] = server.url
         # On asyncio's own loop, as most producers are; the workers run on uvloop, as `veredus worker` does by itself.
-        asyncio.run(Bench(server, report, console, quick=arguments.quick).run())
+        asyncio.run(Bench(server, report, console, quick=arguments.quick, parts=parts).run())
+    if arguments.json:
+        print(json.dumps(report.rows))
+        return
     report.print(console, "Veredus, and the limits of this machine in the same run")
     report.save(ARTIFACTS, "bench")
     bars = [(row["name"], row["value"]) for row in report.rows if row["group"] == "machine"]

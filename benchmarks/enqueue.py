@@ -44,6 +44,10 @@ def synchronously(count: int) -> float:
     return count / (time.perf_counter() - began)
 
 
+async def from_a_thread(count: int) -> float:
+    return await asyncio.to_thread(synchronously, count)
+
+
 async def fill(server: BenchServer, count: int, *, queues: Sequence[str] = ("bench",), payload: str = PAYLOAD) -> None:
     """So many tasks in all, as many in each queue."""
     server.flush()
