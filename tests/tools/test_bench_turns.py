@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from benchmarks.turns import compared, source_of
 
 
