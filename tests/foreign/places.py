@@ -82,6 +82,7 @@ GATEWAY: dict[str, tuple[str, Callable[[], str]]] = {
     "afters": ("list", lambda: session_keys.afters(SID, 1)),
     "session_groups": ("set", lambda: session_keys.session_groups(SID)),
     "waiting": ("hash", lambda: session_keys.waiting(SID)),
+    "told": ("hash", lambda: session_keys.told(SID)),
     "dedupe": ("string", lambda: session_keys.dedupe(SID, "key")),
     "user_dedupe": ("string", lambda: session_keys.user_dedupe(USER, "key")),
 }

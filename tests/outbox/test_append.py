@@ -63,6 +63,45 @@ async def test_gone_is_told_and_nothing_is_written(log: Log) -> None:
     assert await log.everything() == before
 
 
+async def test_the_notifies_of_all_requests_leave_one_key_which_goes_with_the_answers(log: Log) -> None:
+    sid = (await log.create()).sid
+    for rid in range(1, 21):
+        await log.accept(sid, rid)
+        for number in range(1, 21):
+            assert (await log.push(sid, "x", notify=(rid, number)))[0].status is Status.QUEUED
+        assert (await log.push(sid, "x", notify=(rid, 7)))[0] == (Status.DUPLICATE, 0, sid)
+    everything = await log.everything()
+    assert {name for name in everything if f":s:{sid}:" in name} == {
+        keys.meta(sid), keys.outbox(sid), keys.requests(sid), keys.told(sid)
+    }  # fmt: skip
+    assert everything[keys.told(sid)] == ("hash", {str(rid): "1-20" for rid in range(1, 21)}, "minutes")
+    for rid in range(1, 20):
+        await log.respond(sid, rid)
+    await log.store.outbox.ack([(sid, 1, 20)])  # 20 has no answer yet: it may run again
+    assert (await log.everything())[keys.told(sid)].value == {"20": "1-20"}
+    await log.store.sessions.close(sid)
+    assert keys.told(sid) not in await log.everything()
+
+
+async def test_notifies_are_known_by_their_numbers_in_any_order_and_after_drops(log: Log) -> None:
+    sid = (await log.create()).sid
+    numbers = [2, 1, 5, 4, 9, 2, 5, 3, 9, 7, 6, 8]
+    results = [(await log.push(sid, str(n), notify=(1, n)))[0].status for n in numbers]
+    assert [r is Status.QUEUED for r in results] == [n not in numbers[:i] for i, n in enumerate(numbers)]
+    assert (await log.everything())[keys.told(sid)].value == {"1": "1-9"}
+    for number in range(1, 401, 2):  # every other one was dropped: what is kept of them is bounded
+        await log.push(sid, "x", notify=(2, number))
+    ranges = (await log.everything())[keys.told(sid)].value["2"].split(",")
+    assert (len(ranges), ranges[0], ranges[-1]) == (64, "1-273", "399-399")
+    assert (await log.push(sid, "x", notify=(2, 398)))[0].status is Status.QUEUED
+
+
+async def test_a_notify_that_the_version_before_has_told_is_known(log: Log) -> None:
+    sid = (await log.create()).sid
+    await log.client.set(keys.dedupe(sid, f"{sid}.1:3"), 17)
+    assert (await log.push(sid, "x", notify=(1, 3)))[0] == (Status.DUPLICATE, 17, sid)
+
+
 async def test_a_key_is_used_once_also_within_one_call(log: Log) -> None:
     sid = (await log.create()).sid
     results = await log.push(sid, "a", "b", dedupe_key="k")

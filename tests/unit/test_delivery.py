@@ -74,7 +74,7 @@ def test_all_keys_of_a_session_and_its_user_share_a_slot() -> None:
         tag = keys.sid_tag(sid)
         names = [
             keys.meta(sid), keys.outbox(sid), keys.requests(sid), keys.befores(sid, 1), keys.afters(sid, 1),
-            keys.session_groups(sid), keys.dedupe(sid, "k"), keys.user(user), keys.mailbox(user),
+            keys.session_groups(sid), keys.dedupe(sid, "k"), keys.told(sid), keys.user(user), keys.mailbox(user),
             keys.user_dedupe(user, "k"), keys.sessions(tag), keys.expiries(tag), keys.deadlines(tag),
             keys.early_binds(tag), keys.attached(tag, "n"), keys.group(tag, "g"), keys.sharded_hints(tag, "n"),
         ]  # fmt: skip

@@ -53,7 +53,7 @@ class Handlers:
         assert me is not None
         self.running[key] = me
         try:
-            client = RequestClient(origin, task_id_of(*key), self._requests.outbox, self._clock, me.get_loop())
+            client = RequestClient(origin, self._requests.outbox, self._clock, me.get_loop())
             outcome, encoding = await self._outcome(task, origin, frame, seconds, client)
             code, error = error_for(outcome)
             if outcome.error is not None and code == 500:

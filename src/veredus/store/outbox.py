@@ -39,7 +39,9 @@ from veredus.wire.frames import encode_tail
 
 __all__ = ["Accept", "AckRow", "Append", "Bind", "Excerpt", "Outbox", "Post", "ReadRow", "Responded"]
 
-APPEND = load("outbox/append", keys="partition", args="channel dedupe_ms count {sid expiry key policy tail}* [now_ms]")
+APPEND = load(
+    "outbox/append", keys="partition", args="channel dedupe_ms count {sid expiry key rid number policy tail}* [now_ms]"
+)
 BIND = load(
     "outbox/bind",
     keys="partition",
@@ -77,7 +79,7 @@ class Outbox(Spreading):
             APPEND,
             rows,
             lambda row: keys.sid_tag(row.sid),
-            lambda row: (row.sid, row.expiry, row.dedupe_key, policy_code(row.policy), row.tail),
+            lambda row: (row.sid, row.expiry, row.dedupe_key, *row.notify, policy_code(row.policy), row.tail),
             lambda row: len(row.tail),
             head=(DEDUPE_MS,),
         )

@@ -15,13 +15,15 @@ _POLICIES = {"": "", "reject": "r", "drop_oldest": "d", "close": "c"}
 
 class Append(NamedTuple):
     """One message on its way into the log of one session. `expiry`: Unix ms, or `+250` for ms from now, empty for none.
-    `policy`: reject, drop_oldest or close; empty for the session's own."""
+    `policy`: reject, drop_oldest or close; empty for the session's own. `notify`: the request whose handler tells
+    this, and its number among what that handler tells: the same one is added once."""
 
     sid: str
     tail: bytes
     expiry: str = ""
     dedupe_key: str = ""
     policy: str = ""
+    notify: tuple[int, int] | tuple[str, str] = ("", "")
 
 
 class Post(NamedTuple):

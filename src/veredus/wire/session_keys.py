@@ -137,6 +137,12 @@ def waiting(sid: str) -> str:
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:w"
 
 
+def told(sid: str) -> str:
+    """HASH rid -> numbers of the notifies that the request's handler has told, as ranges `1-7,9-9`; until the client
+    has seen the answer, or five minutes after the last one."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:n"
+
+
 def dedupe(sid: str, key: str) -> str:
     """STRING with the seq of the push that used this key, for five minutes."""
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:i:{key}"

@@ -39,13 +39,10 @@ WHEN = {"now": SyncHint.IMMEDIATE, "before": SyncHint.BEFORE_RESPONSE, "after": 
 class RequestClient:
     """The client that asked: `current().client`."""
 
-    def __init__(
-        self, origin: Origin, task_id: str, outbox: Outbox, clock: Clock, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, origin: Origin, outbox: Outbox, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         self.session = origin.session
         self.request = origin.rid
         self.user = origin.user
-        self._task_id = task_id
         self._outbox = outbox
         self._clock = clock
         self._loop = loop
@@ -109,8 +106,8 @@ class RequestClient:
             return None
         self._notified += 1
         expiry = "" if ttl is None else f"+{math.ceil(seconds('ttl', ttl) * 1000)}"
-        key = f"{self._task_id}:{self._notified}"
-        return await self._append(Append(self.session, tail, expiry, key), full)
+        row = Append(self.session, tail, expiry, notify=(self.request, self._notified))
+        return await self._append(row, full)
 
     async def _append(self, row: Append, full: str) -> PushResult:
         pause = 0.02
@@ -144,7 +141,7 @@ class Requests:
         origin = origin_of(job.headers)
         if origin is None:
             raise LookupError("current().client: this task is not a client's request")
-        return RequestClient(origin, job.id, self.outbox, self._clock, loop)
+        return RequestClient(origin, self.outbox, self._clock, loop)
 
     def overdue(self, headers: Mapping[str, str]) -> bool:
         """Whether the request's deadline has passed: no attempt can answer it any more."""

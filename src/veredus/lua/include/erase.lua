@@ -5,7 +5,7 @@ local function erase(sid, reason)
   local base = partition .. 's:' .. sid .. ':'
   local m = redis.call('HMGET', base .. 'm', 'u', 'n', 'g')
   if m[1] and m[1] ~= '' and redis.call('EXISTS', base .. 'w') == 1 then mail().give_back(partition, sid, m[1]) end
-  local keys = { base .. 'm', base .. 'o', base .. 'r', base .. 'g', base .. 'w' }
+  local keys = { base .. 'm', base .. 'o', base .. 'r', base .. 'g', base .. 'w', base .. 'n' }
   local requests = redis.call('HGETALL', base .. 'r')
   for i = 1, #requests, 2 do
     local state = string.sub(requests[i + 1], 1, 1)
