@@ -46,6 +46,11 @@ WEBSOCKET: dict[str, bytes] = {
     "requests": line({"t": "request", "rid": 1, "action": "none"}),
     "cancels": line({"t": "cancel", "rid": 1}),
     "auths": line({"t": "auth", "token": "mallory"}),
+    "many requests in a message": ws_frame(b'{"t":"request","rid":1,"action":"ech"}\n' * 900),
+    "large requests": line({"t": "request", "rid": 1, "action": "none", "body": "v" * 60_000}),
+    "requests that run": line({"t": "request", "rid": 1, "action": "echo", "body": {"text": "x"}}),
+    "messages in fragments": ws_frame(b'{"t":"ack",', TEXT, fin=False) + ws_frame(b'"seq":0}', CONTINUATION),
+    "compressed messages": bytes([0x80 | 0x40 | TEXT, 0x80 | 10]) + b"\0" * 14,
 }
 QUIC: dict[str, bytes] = {
     "unknown frames": _unknown * 100,
@@ -72,6 +77,91 @@ def websocket(payload: bytes, port: int, logged_in: bool, until: float, *, reads
             finally:
                 client.close()
                 ended += 1
+    return ended
+
+
+def tiny_segments(port: int, logged_in: bool, until: float) -> int:
+    """A frame in as many packets as it has bytes, again and again."""
+    ended = 0
+    frame = line({"t": "ack", "seq": 0})
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            client = RawWebSocket(port, source=SOURCE)
+            try:
+                client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if logged_in:
+                    client.log_in()
+                while time.monotonic() < until:
+                    for byte in frame:
+                        client.socket.send(bytes([byte]))
+                    client.drain()
+            finally:
+                client.close()
+                ended += 1
+    return ended
+
+
+def logins(port: int, until: float) -> int:
+    """Hello, gone, again."""
+    count = 0
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            client = RawWebSocket(port, source=SOURCE)
+            with contextlib.suppress(OSError):
+                client.log_in()
+            client.close()
+        count += 1
+    return count
+
+
+def crowd(port: int, first: bytes, drop: bytes, until: float) -> int:
+    """Many sockets that stay, each of which says a byte now and then."""
+    sockets: list[socket.socket] = []
+    while time.monotonic() < until:
+        if len(sockets) < 300:
+            with contextlib.suppress(OSError):
+                sockets.append(socket.create_connection(("127.0.0.1", port), 2, (SOURCE, 0)))
+                sockets[-1].sendall(first)
+        for one in sockets[:]:
+            try:
+                one.send(drop)
+            except OSError:
+                sockets.remove(one)
+        time.sleep(0.001)
+    return len(sockets)
+
+
+def quic_logins(port: int, until: float) -> int:
+    """Handshake, hello, gone without a word, again."""
+    count = 0
+    while time.monotonic() < until:
+        client = RawQuic(port, source=SOURCE)
+        if client.shake_hands(0.5):
+            client.log_in(0.5)
+        client.close()
+        count += 1
+    return count
+
+
+def quic_streams(port: int, resets: bool, until: float) -> int:
+    """New streams, or resets of the one there is."""
+    ended = 0
+    while time.monotonic() < until:
+        client = RawQuic(port, source=SOURCE)
+        try:
+            if client.shake_hands(2.0):
+                client.log_in(2.0)
+                while time.monotonic() < until and client.end is None:
+                    with contextlib.suppress(Exception):  # aioquic has its own opinion of a stream that was reset
+                        for stream in range(0, 400, 4):
+                            if resets:
+                                client.quic.reset_stream(stream, 1)
+                            else:
+                                client.quic.send_stream_data(stream, b"x")
+                    client.step()
+        finally:
+            client.close()
+            ended += 1
     return ended
 
 
@@ -209,6 +299,17 @@ ATTACKS |= {
     "ws connections": lambda ws, quic, web, until: connections(ws, upgrade(), until),
     "tcp connections": lambda ws, quic, web, until: connections(ws, b"G", until),
     "http requests": lambda ws, quic, web, until: http(web, until),
+    "ws tiny segments before login": lambda ws, quic, web, until: tiny_segments(ws, False, until),
+    "ws tiny segments after login": lambda ws, quic, web, until: tiny_segments(ws, True, until),
+    "ws logins": lambda ws, quic, web, until: logins(ws, until),
+    "ws many slow writers": lambda ws, quic, web, until: crowd(ws, upgrade(), b"\x81", until),
+    "ws many half-sent upgrades": lambda ws, quic, web, until: crowd(ws, upgrade()[:-4], b"x", until),
+    "quic logins": lambda ws, quic, web, until: quic_logins(quic, until),
+    "quic streams": lambda ws, quic, web, until: quic_streams(quic, False, until),
+    "quic resets": lambda ws, quic, web, until: quic_streams(quic, True, until),
+    "http many half-sent requests": lambda ws, quic, web, until: crowd(
+        web, b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX: ", b"x", until
+    ),
     "http bodies": lambda ws, quic, web, until: http_body(web, until),
 }
 

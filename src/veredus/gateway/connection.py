@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("veredus.gateway")
 
 
+AT_ONCE = 64
+"""What one client has sent, handled in one turn of the loop; the rest waits for the next ones."""
 _COUNTED = {int(CloseCode.RATE_LIMITED): "frames", int(CloseCode.HELLO_TIMEOUT): "silent"}
 
 
@@ -65,6 +69,7 @@ class Connection:
         "desk",
         "generation",
         "identity",
+        "later",
         "link",
         "over",
         "reading",
@@ -93,6 +98,8 @@ class Connection:
         self.arrivals = 0
         """How many requests have come."""
         self.turns = Turns()
+        self.later: deque[ServerEvent] = deque()
+        """What has come and is not handled yet."""
         self.written_ack = 0
         """What of the client's acks Redis knows."""
 
@@ -110,8 +117,21 @@ class Connection:
     def received(self, transport: Transport, data: bytes) -> None:
         if self.over:
             return
-        if self.handle(self.link.receive(data, self.desk.monotonic())):
+        events = self.link.receive(data, self.desk.monotonic())
+        if self.later or len(events) > AT_ONCE:
+            if not self.later:
+                asyncio.get_running_loop().call_soon(self._go_on)
+            self.later.extend(events)
+        elif self.handle(events):
             self.desk.delivery.touch(self)
+
+    def _go_on(self) -> None:
+        if not self.over and self.handle([self.later.popleft() for _ in range(min(AT_ONCE, len(self.later)))]):
+            self.desk.delivery.touch(self)
+        if self.over:
+            self.later.clear()
+        elif self.later:
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def writable(self, transport: Transport) -> None:
         if not self.over:
@@ -120,6 +140,7 @@ class Connection:
     def closed(self, transport: Transport, code: int, reason: str) -> None:
         self.over = True
         self.turns.drop()
+        self.later.clear()
         self.desk.left(self)
 
     # Called by the gateway.

@@ -17,7 +17,7 @@ from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
 from veredus.gateway.errands import Errands
 from veredus.gateway.handlers import Handlers
-from veredus.gateway.limits import Overload, Refusal
+from veredus.gateway.limits import Bucket, Overload, Refusal
 from veredus.gateway.taking import NotTaken, Taking
 from veredus.gateway.wheel import Wheel
 from veredus.model.frames import CloseCode, ErrorCode, Request
@@ -28,6 +28,8 @@ from veredus.worker.requests import Requests
 logger = logging.getLogger("veredus.gateway")
 
 Key = tuple[str, int]
+HINT_RATE, HINTS_AT_ONCE = 5.0, 3
+"""Unknown actions per second for which a similar name is looked for."""
 
 
 class Router:
@@ -58,6 +60,8 @@ class Router:
         self.open: dict[Key, int] = {}
         self._wheel: Wheel[Key] = Wheel(0.25, clock.monotonic())
         self._errands = Errands("a request")
+        self._hints = Bucket(HINT_RATE, HINTS_AT_ONCE, clock.monotonic())
+        """Finding a similar name takes far longer than all else about a request."""
         self.counters = {"accepted": 0, "rejected": 0, "repeated": 0, "timed_out": 0, "cancelled": 0}
 
     # Coming in.
@@ -74,13 +78,13 @@ class Router:
         self._errands.start(self._take(connection, frame, rule))
 
     def _refusal(self, connection: Connection, frame: Request, rule: ActionRule | None) -> Refusal | None:
-        if rule is None:
-            return self._unknown(frame.action)
         now = self._clock.monotonic()
         wait = connection.bucket.take(now) if connection.bucket is not None else 0.0
         if wait > 0:
             self._overload.refused["rate"] += 1
             return Refusal(ErrorCode.LIMIT, "too many requests per second", True, math.ceil(wait * 1000))
+        if rule is None:
+            return self._unknown(frame.action)
         if self.delivery.degraded:
             return Refusal(ErrorCode.UNAVAILABLE, "the store cannot be reached", True, 1000)
         if rule.where == "gateway" and not self._handlers.free:
@@ -89,7 +93,9 @@ class Router:
         return self._overload.admit_request(now)
 
     def _unknown(self, action: str) -> Refusal:
-        near = difflib.get_close_matches(action[:100], self._actions, n=1)
+        near = []
+        if not self._hints.take(self._clock.monotonic()):
+            near = difflib.get_close_matches(action[:100], self._actions, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         return Refusal(ErrorCode.UNKNOWN_ACTION, f"no action {action[:100]!r}{hint}", False)
 

@@ -7,6 +7,8 @@ import functools
 import logging
 import socket
 import ssl
+import time
+from collections import deque
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +36,12 @@ KEEPALIVE = 5.0
 RESETS_PER_SECOND = 50
 RETRY_ABOVE = 100
 DATAGRAM_RATE = 2000.0
+DATAGRAM_COST = 0.0001
+"""Seconds of work that a datagram may take; one that takes more counts as several."""
+TURN = 0.003
+"""Seconds of work on datagrams in one turn of the loop; the rest waits for the next ones."""
+WAITING = 256
+"""Datagrams that wait; more are dropped."""
 LOOPBACK_DATAGRAM = 1452  # bytes; elsewhere the 1200 that every path carries
 _CID = 8
 logging.getLogger("quic").setLevel(logging.CRITICAL)  # aioquic tells of every fault of a client
@@ -48,13 +56,17 @@ class _ServedTransport(QuicTransport):
         self.counted_host = host
         """Where it came from; it may have moved since."""
         self._port = port
-        self._allowed = Bucket(port.datagram_rate, 2 * port.datagram_rate, self._loop.time())
+        self._allowed = Bucket(port.datagram_rate, max(port.datagram_rate / 2, 50.0), self._loop.time())
         port.connections.update(dict.fromkeys(names, self))
         port.handshaking.add(self)
 
     def floods(self) -> bool:
         """Whether it sends more datagrams than it may: as many as it is sent, and so many per second."""
         return self._allowed.take(self._loop.time()) > 0
+
+    def worked(self, seconds: float) -> None:
+        """So long it took to look at its last datagram."""
+        self._allowed.give(1.0 - max(1.0, min(10.0, seconds / DATAGRAM_COST)))
 
     def _sent(self, datagrams: int) -> None:
         self._allowed.give(datagrams)
@@ -101,6 +113,9 @@ class _Port(asyncio.DatagramProtocol):
         self._handshake_timeout = handshake_timeout
         self._reset_key = reset_key
         self._resets = (0, 0)  # second, how many in it
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[bytes, Address]] = deque()
+        self._turn, self._worked = 0.0, 0.0  # the loop's time in this turn, seconds of work in it
         self._transport: asyncio.DatagramTransport | None = None
         self.stopped = False
 
@@ -108,28 +123,62 @@ class _Port(asyncio.DatagramProtocol):
         self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, address: Address) -> None:
+        now = self._loop.time()
+        if now != self._turn and not self._waiting:  # some loops read many in one turn, and ask their clock once
+            self._turn, self._worked = now, 0.0
+        if self._waiting or self._worked >= TURN:
+            self._wait(data, address)
+        else:
+            self._look(data, address)
+
+    def _wait(self, data: bytes, address: Address) -> None:
+        if len(self._waiting) >= WAITING:
+            if self._keeper is not None:
+                self._keeper.dropped()
+            return
+        if not self._waiting:
+            self._loop.call_soon(self._go_on)
+        self._waiting.append((data, address))
+
+    def _go_on(self) -> None:
+        self._worked = 0.0
+        while self._waiting and self._worked < TURN:
+            self._look(*self._waiting.popleft())
+        if self._waiting:
+            self._loop.call_soon(self._go_on)
+
+    def _look(self, data: bytes, address: Address) -> None:
+        began = time.thread_time()
+        connection = self._take(data, address)
+        took = time.thread_time() - began
+        self._worked += took
+        if connection is not None:
+            connection.worked(took)
+
+    def _take(self, data: bytes, address: Address) -> _ServedTransport | None:
+        """The connection that it was for, if it was looked at."""
         if len(data) > _CID and not data[0] & 0x80:  # a short header: the id follows the first byte
             connection = self.connections.get(data[1 : 1 + _CID])
-            if connection is None:
-                self._reset(data, address)
-            else:
-                self._deliver(connection, data, address)
-            return
+            if connection is not None:
+                return self._deliver(connection, data, address)
+            self._reset(data, address)
+            return None
         try:
             header = pull_quic_header(Buffer(data=data), host_cid_length=_CID)
         except ValueError:
-            return
+            return None
         known = self.connections.get(header.destination_cid)
         if known is None:
             known = self._new(header, data, address)
-        if known is not None:
-            self._deliver(known, data, address)
+        return None if known is None else self._deliver(known, data, address)
 
-    def _deliver(self, connection: _ServedTransport, data: bytes, address: Address) -> None:
+    def _deliver(self, connection: _ServedTransport, data: bytes, address: Address) -> _ServedTransport | None:
         if not connection.floods():
             connection.datagram(data, address)
-        elif self._keeper is not None:
+            return connection
+        if self._keeper is not None:
             self._keeper.dropped()
+        return None
 
     def error_received(self, exc: Exception) -> None:
         """A client's port is closed: its heartbeat will tell."""

@@ -6,7 +6,9 @@ import asyncio
 import functools
 import ipaddress
 import logging
+import math
 import ssl
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
@@ -50,7 +52,8 @@ _ENCODINGS: dict[str, Literal["protobuf", "json"]] = {SUBPROTOCOL: "protobuf", S
 _SUBPROTOCOLS = {encoding: name for name, encoding in _ENCODINGS.items()}
 _DATA = (WSMsgType.BINARY, WSMsgType.TEXT, WSMsgType.CONTINUATION)
 _HTTP_BUFFER = 4096
-_READ_AT_ONCE = 32 * 1024  # bytes of one read, after which others have their turn first
+_READ_AT_ONCE = 32 * 1024  # bytes of one connection in one turn of the loop; then others have theirs
+_FRAMES_AT_ONCE = 64  # frames of a client likewise
 _HEARD_AFTER_CLOSE = 64  # frames of a peer that goes on sending after our close; then nothing is read any more
 CONTROL_RATE = 100.0  # pings, pongs and fragments per second
 _CONTROL_BURST = 10  # seconds' worth of them
@@ -76,7 +79,11 @@ class WebSocketTransport(WSListener):
         self.host = visit.host if visit is not None else ""
         now = asyncio.get_running_loop().time()
         self._control = None if control_rate is None else Bucket(control_rate, control_rate * _CONTROL_BURST, now)
-        self._read = 0  # bytes of the read that is being looked at
+        self._turn = 0.0  # the loop's time in this turn
+        self._read = self._frames = 0  # bytes and frames in this turn
+        self._most_frames = math.inf if control_rate is None else _FRAMES_AT_ONCE
+        self._between_reads = True
+        self._later: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # for the next turn
         self._heard = 0
         self._handler = handler
         self._max_message = max_message
@@ -143,29 +150,30 @@ class WebSocketTransport(WSListener):
             if self._heard == _HEARD_AFTER_CLOSE and self._out is not None:
                 self._out.pause_reading()  # the grace ends it
             return
-        self._read += frame.payload_size
-        if frame.last_in_buffer:
-            if self._read > _READ_AT_ONCE:
-                self._take_turns()
-            self._read = 0
+        self._count(frame.payload_size, frame.last_in_buffer)
+        step: Callable[..., object] = self._take
+        arguments: tuple[Any, ...] = ()
         if kind in _DATA:
-            self._take(kind, frame)
+            rsv = frame.rsv1 or frame.rsv2 or frame.rsv3
+            arguments = (kind, frame.get_payload_as_bytes(), frame.fin, rsv)
         elif kind == WSMsgType.PING:
-            # answered only while the peer reads: the answers to many pings would fill our memory
-            if not self._floods() and self.unsent < LOW_WATER:
-                transport.send_pong(frame.get_payload_as_bytes())
+            step, arguments = self._answer_ping, (frame.get_payload_as_bytes(),)
         elif kind == WSMsgType.PONG:
-            self._floods()
+            step = self._floods
         elif kind == WSMsgType.CLOSE:
             code = int(frame.get_close_code()) or 1005  # type: ignore[call-overload]
-            self._came_code = code, frame.get_close_reason() or ""
-            if self._sent_code is None:
-                transport.send_close(code if code != 1005 else 1000)  # type: ignore[arg-type]
-            transport.disconnect()
+            step, arguments = self._answer_close, (code, frame.get_close_reason() or "")
+        else:
+            return
+        if self._later or self._frames > self._most_frames:
+            self._later.append((step, arguments))
+        else:
+            step(*arguments)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._ended = True
         self._fragments.clear()
+        self._later.clear()
         if self._grace is not None:
             self._grace.cancel()
         code, reason = self._sent_code or self._came_code or self._protocol_error(transport) or (ABNORMAL, "")
@@ -190,32 +198,68 @@ class WebSocketTransport(WSListener):
         self.close(CloseCode.RATE_LIMITED, "too many pings, pongs or fragments")
         return True
 
-    def _take_turns(self) -> None:
-        """Read on in the next turn of the loop: some loops would else read on in this one while there is more."""
-        if self._out is not None and not self._ended:
+    def _count(self, size: int, last_in_buffer: bool) -> None:
+        """After so much in one turn of the loop, others have theirs first: nothing is read until the next one, and what
+        has been read already waits. Some loops read many times in one turn, without asking their clock between."""
+        if self._between_reads:
+            now = asyncio.get_running_loop().time()
+            if now != self._turn:
+                self._turn, self._read, self._frames = now, 0, 0
+        self._between_reads = last_in_buffer
+        was_within = self._within_turn()
+        self._read += size
+        self._frames += 1
+        if was_within and not self._within_turn() and self._out is not None:
             self._out.pause_reading()
-            asyncio.get_running_loop().call_soon(self._read_on)
+            asyncio.get_running_loop().call_soon(self._go_on)
 
-    def _read_on(self) -> None:
-        if self._out is not None and not self._ended and self._heard < _HEARD_AFTER_CLOSE:
+    def _within_turn(self) -> bool:
+        return self._read <= _READ_AT_ONCE and self._frames <= self._most_frames
+
+    def _go_on(self) -> None:
+        """The next turn: first what waits, then read on."""
+        self._read = self._frames = 0
+        while self._later and self._frames < self._most_frames and not self._ended:
+            self._frames += 1
+            step, arguments = self._later.popleft()
+            if self._sent_code is None or step == self._answer_close:
+                step(*arguments)
+        if self._out is None or self._ended:
+            return
+        if self._later:
+            asyncio.get_running_loop().call_soon(self._go_on)
+        elif self._heard < _HEARD_AFTER_CLOSE:
             self._out.resume_reading()
 
-    def _take(self, kind: WSMsgType, frame: WSFrame) -> None:
-        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+    def _answer_ping(self, payload: bytes) -> None:
+        """Only while the peer reads: the answers to many pings would fill our memory."""
+        if not self._floods() and self.unsent < LOW_WATER and self._ws is not None:
+            self._ws.send_pong(payload)
+
+    def _answer_close(self, code: int, reason: str) -> None:
+        self._came_code = code, reason
+        if self._ws is None:
+            return
+        if self._sent_code is None:
+            self._ws.send_close(code if code != 1005 else 1000)  # type: ignore[arg-type]
+        self._ws.disconnect()
+
+    def _take(self, kind: WSMsgType, payload: bytes, fin: bool, rsv: bool) -> None:
+        if rsv:
             self.close(CloseCode.BAD_FRAME, "no extension was agreed")
         elif (kind == WSMsgType.CONTINUATION) != bool(self._fragments):
             self.close(CloseCode.BAD_FRAME, "fragments out of order")
         elif kind not in (self._type, WSMsgType.CONTINUATION):
             self.close(CloseCode.BAD_FRAME, f"{self._type.name.lower()} messages were agreed")
-        elif self._fragmented + frame.payload_size > self._max_message:
+        elif self._fragmented + len(payload) > self._max_message:
             self.close(CloseCode.TOO_LARGE, f"messages may have {self._max_message:,} bytes")
-        elif frame.fin and not self._fragments:
-            self._call(self._handler.received, self, frame.get_payload_as_bytes())
+        elif fin and not self._fragments:
+            self._call(self._handler.received, self, payload)
         elif not self._floods():
-            self._fragments.append(frame.get_payload_as_bytes())
+            self._fragments.append(payload)
             # an empty fragment counts too: its list entry takes room
-            self._fragmented += frame.payload_size + 64
-            if frame.fin:
+            self._fragmented += len(payload) + 64
+            if fin:
                 message = b"".join(self._fragments)
                 self._fragments.clear()
                 self._fragmented = 0
