@@ -109,7 +109,7 @@ async def test_every_request_is_counted_by_what_became_of_it(app: App) -> None:
     async def echo(text: str) -> str:
         return text
 
-    async with gateway(app, request_rate=0.5, request_burst=5) as gw:
+    async with gateway(app, request_rate=0.1, request_burst=6) as gw:
         client = await JsonClient.open(gw, "ada")
         await client.request(1, "echo", {"text": "x"})
         await client.frame("msg", rid=1)
@@ -134,7 +134,7 @@ async def test_every_request_is_counted_by_what_became_of_it(app: App) -> None:
         await client.request(6, "echo", {"text": "x"})
         limited = await client.frame("reject", rid=6)
         assert (limited["code"], limited["retryable"]) == (429, True)
-        assert 0 < limited["retry_after_ms"] <= 2000
+        assert 0 < limited["retry_after_ms"] <= 10_000
         figures = gw.figures()
         assert figures["open_requests"] == 0
         assert figures["refused"] == {**dict.fromkeys(REFUSALS, 0), "rate": 1}
