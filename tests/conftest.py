@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -26,6 +29,14 @@ def pytest_configure() -> None:
     """Shells start what runs in the background with SIGINT ignored, and every child would inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Tests start hundreds of interpreters. Where bytecode is not kept, each of them compiles all that it imports.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays for the whole run: no collection of garbage has to look at it again."""
+    gc.freeze()
 
 
 def pytest_report_header() -> list[str]:

@@ -14,13 +14,15 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import hiredis
 import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.support.waiting import until_sync
+from tests.support.waiting import PATIENCE, until_sync
 from veredus.embedded.binary import identify
 
 KNOWN = {"valkey": "Valkey 9", "redis6": "Redis 6.2", "redis7": "Redis 7"}
@@ -168,34 +170,48 @@ class RealServer:
 
     def flush(self) -> list[str]:
         """An empty server that knows no script; started again if a test killed it. Some of the keys it had."""
+        keys = self.keys()
+        self._ask("FLUSHALL", "SCRIPT FLUSH", "CONFIG RESETSTAT")
+        return keys
+
+    def keys(self) -> list[str]:
+        """Some of the keys it has, and the databases that are not the first; started again if a test killed it."""
         if not self.alive():
             self.start()
-        with self.client() as client:
-            pipe = client.pipeline(transaction=False)
-            pipe.execute_command("INFO", "keyspace")
-            pipe.execute_command("SCAN", 0, "COUNT", 20)
-            pipe.execute_command("FLUSHALL")
-            pipe.execute_command("SCRIPT", "FLUSH")
-            pipe.execute_command("CONFIG", "RESETSTAT")
-            databases, (_, keys), *_ = pipe.execute()
-        return [key.decode(errors="replace") for key in keys] + [name for name in databases if name != "db0"]
+        databases, (_, keys), _ = self._ask("INFO keyspace", "SCAN 0 COUNT 20", "CONFIG RESETSTAT")
+        names = [line.partition(":")[0] for line in databases.decode().split("\r\n")[1:] if line]
+        return [key.decode(errors="replace") for key in keys] + [name for name in names if name != "db0"]
 
     def connections(self) -> set[str]:
         """Who is connected, besides this look; one line each."""
-        with self.client() as client:
-            own = client.client_id()
-            return {
-                " ".join(f"{name}={one[name]}" for name in ("id", "addr", "name", "age", "cmd"))
-                for kind in ("normal", "pubsub")
-                for one in client.client_list(_type=kind)
-                if int(one["id"]) != own
-            }
+        own, *lists = self._ask("CLIENT ID", "CLIENT LIST TYPE normal", "CLIENT LIST TYPE pubsub")
+        rows = (line for text in lists for line in text.decode(errors="replace").splitlines())
+        return {
+            " ".join(one for one in row.split(" ") if one.partition("=")[0] in ("id", "addr", "name", "age", "cmd"))
+            for row in rows
+            if not row.startswith(f"id={own} ")
+        }
 
     def end_connections(self) -> None:
         """Close whatever connection is open."""
-        with self.client() as client:
-            for kind in ("normal", "pubsub"):
-                client.execute_command("CLIENT", "KILL", "TYPE", kind)
+        self._ask("CLIENT KILL TYPE normal", "CLIENT KILL TYPE pubsub")
+
+    def _ask(self, *commands: str) -> list[Any]:
+        """The answers, in one round trip on a connection of its own: it happens several times in each test."""
+        answers: list[Any] = []
+        reader = hiredis.Reader()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(PATIENCE)
+            connection.connect(self.socket)
+            connection.sendall("".join(f"{command}\r\n" for command in commands).encode())
+            while len(answers) < len(commands):
+                data = connection.recv(65536)
+                assert data, f"{self.product} closed the connection"
+                reader.feed(data)
+                while (answer := reader.gets()) is not False:
+                    assert not isinstance(answer, hiredis.ReplyError), answer
+                    answers.append(answer)
+        return answers
 
     def kill(self) -> None:
         """kill -9, and wait until it is dead."""
