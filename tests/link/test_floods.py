@@ -110,9 +110,9 @@ def test_acks_that_say_something_new_and_answers_to_pings_are_free() -> None:
     link = open_server(LinkConfig(ack_rate=1.0, ack_burst=1))
     for seq in range(1, 201):
         link.offer_entries(entries(seq, seq), 0.0)
-        assert link.receive(sent(Ack(seq)), 0.0) == [Acked(seq, 0)]
+        assert link.receive(sent(Ack(seq)), 0.0) == [Acked(seq, 0, 1000 + seq)]
     for floor in range(1, 100):
-        assert link.receive(sent(Ack(200, floor)), 0.0) == [Acked(200, floor)]
+        assert link.receive(sent(Ack(200, floor)), 0.0) == [Acked(200, floor, 1200)]
     for ping in range(1, 10):
         link.tick(ping * 30.0)
         assert link.receive(sent(Pong(ping, 200)), ping * 30.0) == []

@@ -172,7 +172,7 @@ def test_the_window_of_messages_is_kept_and_what_is_beyond_it_is_wanted_later() 
     link.offer_entries(entries(1, 20), 1.0)
     assert seqs(drain(link)) == list(range(1, 9))
     assert link.wanted() is None
-    assert link.receive(sent(Ack(1)), 1.0) == [Acked(1, 0)]
+    assert link.receive(sent(Ack(1)), 1.0) == [Acked(1, 0, 1001)]
     assert link.wanted() is None  # less than a quarter of the window
     link.receive(sent(Ack(4)), 1.0)
     assert link.wanted() == Wanted(9, 4, 256 * 1024 - link.pending_bytes)
@@ -263,7 +263,7 @@ def test_a_range_that_policy_dropped_is_announced_in_its_place() -> None:
     frames = drain(link)
     assert frames[2] == Gap(3, 6, "quota", 1006)
     assert seqs(frames) == [1, 2, 7, 8, 9]
-    assert link.receive(sent(Ack(9)), 1.0) == [Acked(9, 0)]
+    assert link.receive(sent(Ack(9)), 1.0) == [Acked(9, 0, 1009)]
 
 
 def test_behind_a_gap_the_log_is_known_by_the_time_of_its_floor() -> None:
@@ -413,9 +413,9 @@ def test_an_ack_is_told_once_and_never_goes_back() -> None:
     link = open_server()
     link.offer_entries(entries(1, 5), 1.0)
     assert link.receive(sent(Ack(3), Ack(2), Ack(3), Ack(3, rid_floor=7), Pong(1, 4)), 1.0) == [
-        Acked(3, 0),
-        Acked(3, 7),
-        Acked(4, 7),
+        Acked(3, 0, 1003),
+        Acked(3, 7, 1003),
+        Acked(4, 7, 1004),
     ]
 
 
@@ -703,7 +703,7 @@ def test_json_speaks_the_same() -> None:
     link.welcome(Welcome("p001-s", "k", "new", cursor=Cursor(EPOCH, 0, 0), top=2), entries(1, 2), 0.0)
     (chunk,) = link.take_output()
     assert [line[:11] for line in chunk.splitlines()] == [b'{"t":"welco', b'{"t":"msg",', b'{"t":"msg",']
-    assert link.receive('{"t":"ack","seq":2}', 0.0) == [Acked(2, 0)]
+    assert link.receive('{"t":"ack","seq":2}', 0.0) == [Acked(2, 0, 1002)]
     assert ended(CloseCode.BAD_FRAME, link.receive("{", 0.0))
 
 

@@ -58,6 +58,12 @@ class Log:
             gone = self.entries.pop(0)
             self.floor, self.floor_ts = gone.seq, gone.ts
 
+    def ack(self, seq: int, ts: int) -> bool:
+        if seq > self.top or (seq > self.floor and ts and self.entries[seq - self.floor - 1].ts != ts):
+            return False
+        self.trim(seq)
+        return True
+
     def read(self, first: int, count: int) -> list[Entry]:
         return self.entries[max(0, first - self.floor - 1) :][:count]
 
@@ -242,8 +248,9 @@ class TwoEnds(RuleBasedStateMachine):
             if isinstance(event, Hello):
                 self.attach(event)
             elif isinstance(event, Acked):
-                if event.seq <= self.log.top:
-                    self.log.trim(event.seq)
+                if not self.log.ack(event.seq, event.ts):
+                    self.take_server(self.server.close(4007, "another log", self.now))
+                    return
             elif isinstance(event, Request):
                 self.log.requests.setdefault(event.rid, "open")
                 if self.dying:  # it was noted, and not passed on
@@ -383,3 +390,40 @@ def test_two_ends_over_a_pipe_that_cuts() -> None:
 
 def test_two_ends_in_json() -> None:
     _run(TwoEndsInJson, 500 if FULL else 25)
+
+
+def test_what_came_before_a_failover_acknowledges_nothing_that_came_after_it() -> None:
+    """The client handles a message of the old log after it has resumed, and before the replay shows that another one
+    has its number now."""
+    ends = TwoEnds()
+    ends.connect()
+    ends.push(5, True)
+    ends.carry(6)
+    ends.lose_the_connection()
+    ends.fail_over_without_the_tail(1)
+    ends.push(1, False)
+    ends.server = ServerLink(ends.encoding, CONFIG, ends.now)
+    ends.client.connected(ends.now)
+    ends.fill()
+    ends.take_server(ends.server.receive(bytes(ends.up), ends.now))  # the replay is on its way
+    ends.up.clear()
+    welcome, *replay = ends.server.take_output()
+    ends.down += replay
+    ends.take_client(ends.client.receive(welcome, ends.now))
+    ends.handle(5)
+    ends.wait(0.2)
+    ends.carry(6)
+    ends.teardown()
+
+
+def test_a_failover_on_a_connection_does_not_let_an_ack_remove_what_came_after_it() -> None:
+    ends = TwoEnds()
+    ends.connect()
+    ends.push(5, True)
+    ends.carry(6)
+    ends.fail_over_without_the_tail(1)
+    ends.push(1, False)
+    ends.handle(5)
+    ends.wait(0.2)
+    ends.carry(6)
+    ends.teardown()

@@ -195,8 +195,9 @@ async def test_acks_trim_what_was_acknowledged_and_nothing_else(log: Log) -> Non
     entries = await log.entries(sid)
     before = await log.everything()
     assert await log.store.outbox.ack([(sid, 6, 0), (sid, 0, 0), ("p000-nobody", 1, 0)]) == ["ahead", "ok", "gone"]
+    assert await log.store.outbox.ack([(sid, 3, 0, entries[2].ts + 1)]) == ["forked"]  # another message was seen
     assert await log.everything() == before
-    assert await log.store.outbox.ack([(sid, 3, 0)]) == ["ok"]
+    assert await log.store.outbox.ack([(sid, 3, 0, entries[2].ts)]) == ["ok"]
     assert await log.texts(sid) == ["d", "e"]
     meta = await log.meta(sid)
     assert (meta["f"], meta["ft"]) == ("3", str(entries[2].ts))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from veredus.errors import StoreError
 from veredus.gateway.connection import Connection
 from veredus.gateway.errands import Errands
+from veredus.link.events import Acked
 from veredus.model.frames import CloseCode
 from veredus.store.outbox import Outbox
 from veredus.store.sessions import Sessions
@@ -31,14 +32,14 @@ class Acks:
         self.written = 0
         self._errands = Errands("writing acks")
         self._loop = asyncio.get_running_loop()
-        self._acks: dict[str, tuple[Connection, int, int]] = {}
+        self._acks: dict[str, tuple[Connection, Acked]] = {}
         self._left: list[tuple[str, int]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
 
-    def acked(self, connection: Connection, seq: int, rid_floor: int) -> None:
-        self._acks[connection.sid] = (connection, seq, rid_floor)
-        if len(self._acks) >= ROWS or seq - connection.written_ack >= EARLY:
+    def acked(self, connection: Connection, ack: Acked) -> None:
+        self._acks[connection.sid] = (connection, ack)
+        if len(self._acks) >= ROWS or ack.seq - connection.written_ack >= EARLY:
             self._soon(0.0)
         elif self._timer is None:
             self._soon(EVERY)
@@ -51,7 +52,7 @@ class Acks:
         """Before the session ends: what its client has acknowledged waits for nobody any more."""
         ack = self._acks.pop(sid, None)
         if ack is not None:
-            await self._outbox.ack([(sid, *ack[1:])])
+            await self._outbox.ack([(sid, *ack[1])])
 
     def _soon(self, delay: float) -> None:
         due = self._loop.time() + delay
@@ -66,18 +67,18 @@ class Acks:
         self._timer = None
         acks, self._acks = self._acks, {}
         left, self._left = self._left, []
-        for connection, seq, _ in acks.values():
-            connection.written_ack = seq
+        for connection, ack in acks.values():
+            connection.written_ack = ack.seq
         self._errands.start(self._write(acks, left))
 
-    async def _write(self, acks: dict[str, tuple[Connection, int, int]], left: list[tuple[str, int]]) -> None:
+    async def _write(self, acks: dict[str, tuple[Connection, Acked]], left: list[tuple[str, int]]) -> None:
         """Acks first: what is detached now must not be sent again."""
         try:
             if acks:
                 self.written += len(acks)
-                answers = await self._outbox.ack([(sid, seq, floor) for sid, (_, seq, floor) in acks.items()])
-                for (connection, _, _), answer in zip(acks.values(), answers, strict=True):
-                    if answer == "ahead":
+                answers = await self._outbox.ack([(sid, *ack) for sid, (_, ack) in acks.items()])
+                for (connection, _), answer in zip(acks.values(), answers, strict=True):
+                    if answer in ("ahead", "forked"):
                         connection.end(CloseCode.INSUFFICIENT_STATE, "the log does not have what was acknowledged")
                     elif answer == "gone":
                         connection.lost()
@@ -86,7 +87,7 @@ class Acks:
         except StoreError as exc:
             for sid, ack in acks.items():
                 known = self._acks.get(sid)
-                if known is None or (known[0] is ack[0] and known[1:] < ack[1:]):  # of several that fail, the last
+                if known is None or (known[0] is ack[0] and known[1] < ack[1]):  # of several that fail, the last
                     self._acks[sid] = ack
             self._left += left
             self._soon(AGAIN)

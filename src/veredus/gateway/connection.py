@@ -150,7 +150,7 @@ class Connection:
         desk = self.desk
         for event in events:
             if isinstance(event, Acked):
-                desk.delivery.acked(self, event.seq, event.rid_floor)
+                desk.delivery.acked(self, event)
             elif isinstance(event, Request):
                 desk.request(self, event)
             elif isinstance(event, Ended):

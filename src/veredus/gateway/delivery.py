@@ -18,6 +18,7 @@ from veredus.gateway.acks import Acks
 from veredus.gateway.connection import Connection
 from veredus.gateway.errands import Errands
 from veredus.gateway.wheel import Wheel
+from veredus.link.events import Acked
 from veredus.link.transports.base import HIGH_WATER
 from veredus.model.frames import CloseCode
 from veredus.restarts import Restarts
@@ -264,8 +265,8 @@ class Delivery:
             self._strays.clear()
         self._strays[sid] = None
 
-    def acked(self, connection: Connection, seq: int, rid_floor: int) -> None:
-        self._acks.acked(connection, seq, rid_floor)
+    def acked(self, connection: Connection, ack: Acked) -> None:
+        self._acks.acked(connection, ack)
 
     # Time.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from veredus.errors import ConfigError
 from veredus.link.events import (
@@ -93,6 +94,10 @@ class ClientLink:
         self._requests = OpenRequests()
         self._received = NO_CURSOR
         self._done = NO_CURSOR
+        # How far this connection's server has shown that its log is the one we know. Only so far may we acknowledge: a
+        # failover may have given the numbers behind it to other messages.
+        self._confirmed = NO_CURSOR
+        self._unconfirmed: deque[tuple[int, int]] = deque()  # seq, ts of what was received behind it
         self._acked = 0
         self._acked_floor = 0
         # received and not yet done: seq, ts, bytes, rid of the request that it answers
@@ -129,7 +134,7 @@ class ClientLink:
     def restore(self, sid: str, secret: str, cursor: Cursor, next_rid: int = 1) -> None:
         """Take up a session that another process has left."""
         self.session_id, self.secret = sid, secret
-        self._received = self._done = cursor
+        self._received = self._done = self._confirmed = cursor
         self._acked = cursor.seq
         self._requests = OpenRequests(next_rid)
 
@@ -216,6 +221,8 @@ class ClientLink:
             if not seq:
                 raise FrameError("a message without a number")
             self.duplicates += 1
+            if seq > self._confirmed.seq:
+                self._confirm(seq, ts, now)
             if seq <= self._done.seq:  # the server does not know that this was handled: say it again
                 self._acked = min(self._acked, seq - 1)
                 self._ack_due = now
@@ -225,7 +232,7 @@ class ClientLink:
             raise FrameError(f"message {seq} came, expected was {last + 1}", CloseCode.INSUFFICIENT_STATE)
         if ts <= last_ts:
             raise FrameError(f"message {seq} is older than {last}", CloseCode.INSUFFICIENT_STATE)
-        cursor = self._received = Cursor(epoch, seq, ts)
+        cursor = self._received = self._confirmed = Cursor(epoch, seq, ts)
         self._top_at = now
         if message.kind == Kind.TOMBSTONE:
             self._handed.append((seq, ts, 0, 0))
@@ -238,35 +245,56 @@ class ClientLink:
     def _is_fork(self, seq: int, ts: int, events: list[ClientEvent]) -> bool:
         """Whether another message than the one we were given has this number now. The server checks only the cursor
         that we resume with; a failover may have replaced what we received beyond it."""
-        if seq <= self._done.seq or all(handed[0] != seq or handed[1] == ts for handed in self._handed):
+        if all(number != seq or known == ts for number, known in self._known()):
             return False
         self._rewind(seq - 1, events)
         return True
 
+    def _confirm(self, seq: int, ts: int, now: float) -> None:
+        """The server's log has what we received up to here."""
+        while self._unconfirmed and self._unconfirmed[0][0] <= seq:
+            self._unconfirmed.popleft()
+        self._confirmed = Cursor(self._received.epoch, seq, ts)
+        self._top_at = now
+
     def _rewind(self, seq: int, events: list[ClientEvent]) -> None:
-        """What we received behind this number is not in the log any more."""
+        """What we received behind this number is not in the log any more, handled or not."""
         while self._handed and self._handed[-1][0] > seq:
             self._handed.pop()
-        last = self._handed[-1][:2] if self._handed else self._done[1:]
-        self._received = Cursor(self._done.epoch, *last)
+        while self._unconfirmed and self._unconfirmed[-1][0] > seq:
+            self._unconfirmed.pop()
+        epoch, cursors = self._done.epoch, (self._confirmed, self._done)
+        earlier = (one for one in (*self._known(), *(cursor[1:] for cursor in cursors)) if one[0] <= seq)
+        last = max(earlier, default=self._done[1:])
+        self._received = Cursor(epoch, *last)
+        self._confirmed, self._done = (self._received if one.seq > seq else one for one in cursors)
         events.append(Discontinuity("fork"))
 
+    def _known(self) -> Iterator[tuple[int, int]]:
+        """Number and time of what a later message can be compared with."""
+        yield from self._unconfirmed
+        for item in self._handed:
+            yield item[:2]
+
     def _take_gap(self, gap: Gap, now: float, events: list[ClientEvent]) -> None:
-        epoch, last, _ = self._received
-        if gap.last <= last:
-            return
+        if any(seq == gap.last and gap.ts and ts != gap.ts for seq, ts in self._unconfirmed):
+            self._rewind(max(gap.first - 1, self._confirmed.seq), events)
+        last = self._received.seq
         if gap.first > last + 1:
             raise FrameError(f"gap from {gap.first}, expected was {last + 1}", CloseCode.INSUFFICIENT_STATE)
-        self._received = Cursor(epoch, gap.last, gap.ts)
-        self._top_at = now
+        if gap.last > self._confirmed.seq:
+            self._confirm(gap.last, gap.ts, now)
+        if gap.last <= last:
+            return
+        self._received = self._confirmed
         self._handed.append((gap.last, gap.ts, 0, 0))
         events.append(Lost(last + 1, gap.last, gap.reason, self._received))
 
     def _take_ping(self, ping: Ping, now: float, events: list[ClientEvent]) -> None:
         if ping.top > self._top:
             self._top, self._top_at = ping.top, now
-        self._acked = max(self._acked, self._done.seq)
-        self._send(Pong(ping.echo, self._done.seq))
+        self._acked = max(self._acked, self._to_ack)
+        self._send(Pong(ping.echo, self._to_ack))
         self._ack_due = None if self._acked_floor == self._requests.floor else self._ack_due
         self._unacked_bytes = 0
         if ping.token_expires_ms:
@@ -279,11 +307,14 @@ class ClientLink:
         self._patience = (welcome.heartbeat_ms + welcome.pong_ms) / 1000 + SLACK
         self._top, self._top_at = welcome.top, now
         self._acked = self._done.seq
+        self._confirmed = self._done
+        self._unconfirmed = deque((seq, ts) for seq, ts, _, _ in self._handed)
         events.append(Welcomed(welcome))
         if welcome.result != "resumed" or changed:
-            self._received = self._done = welcome.cursor
+            self._received = self._done = self._confirmed = welcome.cursor
             self._acked = welcome.cursor.seq
             self._handed.clear()
+            self._unconfirmed.clear()
             self._unacked_bytes = 0
             if had:
                 events.append(Discontinuity(welcome.reason or "unknown"))
@@ -382,14 +413,18 @@ class ClientLink:
         elif self._ack_due is None:
             self._ack_due = now + ACK_DELAY
 
+    @property
+    def _to_ack(self) -> int:
+        return min(self._done.seq, self._confirmed.seq)
+
     def _ack(self) -> None:
         self._ack_due = None
         if self.state != OPEN:
             return
-        floor = self._requests.floor
-        if self._done.seq > self._acked or floor > self._acked_floor:
-            self._send(Ack(self._done.seq, floor))
-            self._acked, self._acked_floor = self._done.seq, floor
+        seq, floor = self._to_ack, self._requests.floor
+        if seq > self._acked or floor > self._acked_floor:
+            self._send(Ack(seq, floor))
+            self._acked, self._acked_floor = seq, floor
             self._unacked_bytes = 0
 
     # ---- time
@@ -406,14 +441,14 @@ class ClientLink:
             return self._end(CloseCode.NO_PONG, f"nothing came for {self._patience:g} s")
         if self._behind and now - self._top_at >= STALL:
             return self._end(
-                CloseCode.INSUFFICIENT_STATE, f"the log reaches {self._top}, nothing came after {self._received.seq}"
+                CloseCode.INSUFFICIENT_STATE, f"the log reaches {self._top}, nothing came after {self._confirmed.seq}"
             )
         return []
 
     @property
     def _behind(self) -> bool:
         """The server has more, and it is not our own slowness that keeps it from sending."""
-        return self._top > self._received.seq and self._received.seq == self._acked
+        return self._top > self._confirmed.seq and self._confirmed.seq == self._acked
 
     def deadline(self) -> float:
         """When `tick` is due next."""

@@ -31,10 +31,12 @@ class Wanted:
 
 
 class Acked(NamedTuple):
-    """The client has handled everything up to `seq` and seen the answers up to `rid_floor`: tell the log, in time."""
+    """The client has handled everything up to `seq` and seen the answers up to `rid_floor`: tell the log, in time. `ts`
+    is that of the message that was sent under this number (0: not known); the log may have another one there now."""
 
     seq: int
     rid_floor: int
+    ts: int = 0
 
 
 class SlowConsumer(NamedTuple):

@@ -88,6 +88,7 @@ class OrderedMessageQueue:
     __slots__ = (
         "_waiting",
         "_waiting_seqs",
+        "acked_push",
         "cleanup_interval",
         "in_flight",
         "last_acked_seq",
@@ -122,6 +123,8 @@ class OrderedMessageQueue:
         self.next_expected_seq = 1
         self.last_sent_seq = 0
         self.last_acked_seq = 0
+        self.acked_push: object = None
+        """What the message with the number `last_acked_seq` was made from; None if none was sent under it."""
         self.pending_bytes = 0
         self.waiting_bytes = 0
         self.stopped = False
@@ -303,9 +306,12 @@ class OrderedMessageQueue:
     def _forget_up_to(self, seq: int) -> int:
         sent = self.in_flight
         count = size = 0
+        last = None
         while sent and sent[0].server_seq <= seq:
-            size += len(sent.popleft().data)
+            last = sent.popleft()
+            size += len(last.data)
             count += 1
+        self.acked_push = last.push if last is not None and last.server_seq == seq else None
         self.pending_bytes -= size
         return count
 

@@ -176,7 +176,8 @@ class ServerLink:
             self._progress, self._warned_slow = now, False
         if seq > before or rid_floor > self._rid_floor:
             self._rid_floor = max(self._rid_floor, rid_floor)
-            events.append(Acked(self._queue.last_acked_seq, self._rid_floor))
+            ts: Any = self._queue.acked_push
+            events.append(Acked(self._queue.last_acked_seq, self._rid_floor, ts or 0))
         elif not asked_for:  # one that says something new is paid for by the message that it acknowledges
             self._count(self._acks, now)
 
@@ -213,6 +214,7 @@ class ServerLink:
         self._ts_at_last = self._last_ts
         self._queue = self._new_queue(welcome.sid)
         self._queue.resync_sequence(start if gap is None else gap[0] - 1)
+        self._queue.acked_push = self._last_ts if gap is None else None
         self._progress = self._cleaned = now
         self._send(welcome, now)
         if gap is not None:

@@ -59,7 +59,7 @@ RESPOND = load(
     keys="partition",
     args="channel extra failed sid rid response dropped count_before count_after {tail}* [now_ms]",
 )
-ACK = load("outbox/ack", keys="partition", args="channel count {sid seq rid_floor}* [now_ms]")
+ACK = load("outbox/ack", keys="partition", args="channel count {sid seq rid_floor ts}* [now_ms]")
 READ = load("outbox/read", keys="partition", args="channel count {sid from_seq most max_bytes}* [now_ms]")
 
 _SIDES = {SyncHint.BEFORE_RESPONSE: "B", SyncHint.AFTER_RESPONSE: "C"}
@@ -204,10 +204,11 @@ class Outbox(Spreading):
             answered += responded.status == "sent"
         return answered
 
-    async def ack(self, rows: Sequence[AckRow | tuple[str, int, int]]) -> list[str]:
+    async def ack(self, rows: Sequence[AckRow | tuple[str, int, int] | tuple[str, int, int, int]]) -> list[str]:
         """Everything up to `seq` has been handed to the client's application, and every answer up to request
-        `rid_floor` been seen: ok, ahead (beyond the top: nothing was changed) or gone."""
-        replies = await self.partitions.run_rows(ACK, rows, lambda row: keys.sid_tag(row[0]), lambda row: row)
+        `rid_floor` been seen: ok, ahead (beyond the top), forked (the message with this number has another `ts`; both
+        change nothing) or gone."""
+        replies = await self.partitions.run_rows(ACK, rows, lambda row: keys.sid_tag(row[0]), lambda row: AckRow(*row))
         return [reply.decode() for reply in replies]
 
     async def read(self, rows: Sequence[ReadRow | tuple[str, int, int, int]]) -> list[Excerpt | None]:

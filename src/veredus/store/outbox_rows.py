@@ -77,6 +77,7 @@ class AckRow(NamedTuple):
     sid: str
     seq: int
     rid_floor: int = 0
+    ts: int = 0
 
 
 class ReadRow(NamedTuple):

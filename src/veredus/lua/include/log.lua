@@ -95,17 +95,20 @@ local function store_new(s)
   if length and length ~= s.top - s.floor then mend(s, length) end
 end
 
--- cut: everything up to this seq leaves the log, which is at least one entry.
-local function cut(s, seq)
+-- cut: everything up to this seq leaves the log, which is at least one entry. With a ts above 0 only if that is the
+-- entry's own; otherwise nothing changes and the answer is false.
+local function cut(s, seq, ts)
   local entry = redis.call('LINDEX', s.base .. 'o', seq - s.floor - 1)
-  local expiry
   if entry then
-    s.floor_ts, expiry, s.bytes_floor = header(entry)
+    local entry_ts, _, bytes = header(entry)
+    if ts and ts > 0 and ts ~= entry_ts then return false end
+    s.floor_ts, s.bytes_floor = entry_ts, bytes
   else -- the list was damaged: no cursor fits a ts of 0, so the client will be told
     s.floor_ts, s.bytes_floor = 0, s.bytes
   end
   redis.call('LTRIM', s.base .. 'o', seq - s.floor, -1)
   s.floor = seq
+  return true
 end
 
 -- save: write what has changed of a session, and tell its node what was appended.
