@@ -153,6 +153,8 @@ class ClientLink:
         self._ack_due = None
         self.state = HELLO
         self._since = self._last_in = now
+        self._confirmed = self._done  # if the welcome says so
+        self._unconfirmed = deque(item[:2] for item in self._handed)
         resume = Resume(self.session_id, self.secret, self._done) if self.session_id else None
         messages, size = self._windows
         floor = self._requests.floor
@@ -306,9 +308,7 @@ class ClientLink:
         self.session_id, self.secret, self._limits = welcome.sid, welcome.secret, welcome.limits
         self._patience = (welcome.heartbeat_ms + welcome.pong_ms) / 1000 + SLACK
         self._top, self._top_at = welcome.top, now
-        self._acked = self._done.seq
-        self._confirmed = self._done
-        self._unconfirmed = deque((seq, ts) for seq, ts, _, _ in self._handed)
+        self._acked = self._confirmed.seq
         events.append(Welcomed(welcome))
         if welcome.result != "resumed" or changed:
             self._received = self._done = self._confirmed = welcome.cursor
