@@ -388,6 +388,25 @@ async def test_beat_interval(url: str, redis_client: Any) -> None:
     await app.close()
 
 
+async def test_payload_shown(url: str, redis_client: Any) -> None:
+    app = _app(url)
+
+    @app.task(name="waits")
+    async def waits(text: str) -> None:
+        await forever()
+
+    async with app.worker({"default": 1}):
+        handle = await waits.enqueue("x" * 5000)
+        (shown,) = await until(lambda: _shown(app), what="the record of the running task")
+        assert shown == (await app.inspector().task("default", handle.id)).payload[:1000]
+        await handle.cancel(then="delete")
+    await app.close()
+
+
+async def _shown(app: App) -> list[bytes]:
+    return [worker.task_payload for server in await app.inspector().servers() for worker in server.active_workers]
+
+
 async def test_own_leases_have_no_slack(store: Store, redis_client: Any) -> None:
     assert WorkerConfig().sweep == 2.0
     queue = Queue(store.redis, redis_client, "default")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.keyspace import Key, snapshot
 from veredus.store.presence import BEAT, LEAVE
 from veredus.store.store import Store
@@ -26,8 +28,8 @@ RECORD = ServerRecord(
 
 
 async def test_a_beat_writes_the_record_and_what_runs(store: Store, redis_client: Any) -> None:
-    now = await store.redis.run(BEAT, ALL, [10, b"info", "t", 2, "a", b"A", "b", b"B", NOW])
-    assert now == NOW
+    reply = await store.redis.run(BEAT, ALL, [10, b"info", "t", "", 0, 2, "a", b"A", "b", b"B", NOW])
+    assert reply == [NOW, 1]
     assert await snapshot(redis_client) == {
         SERVER: Key("string", "info", "seconds"),
         WORKING: Key("hash", {"a": "A", "b": "B"}, "seconds"),
@@ -39,24 +41,65 @@ async def test_a_beat_writes_the_record_and_what_runs(store: Store, redis_client
     assert 9 <= await redis_client.ttl(WORKING) <= 10
 
 
-async def test_the_next_beat_replaces_all_of_it(store: Store, redis_client: Any) -> None:
-    await store.redis.run(BEAT, ALL, [10, b"info", "t", 2, "a", b"A", "b", b"B", NOW])
-    await store.redis.run(BEAT, ALL, [10, b"later", "u", 1, "c", b"C", NOW + 5000])
+async def test_the_next_beat_writes_what_has_changed(store: Store, redis_client: Any) -> None:
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", "", 0, 3, "a", b"A", "b", b"B", "d", b"D", NOW])
+    await redis_client.expire(WORKING, 1)
+    reply = await store.redis.run(BEAT, ALL, [10, b"later", "u", 3, 1, "a", 2, "b", b"B2", "c", b"C", NOW + 5000])
+    assert reply == [NOW + 5000, 1]
     space = await snapshot(redis_client)
     assert space[SERVER].value == "later"
     assert space[TYPES].value == "u"
-    assert space[WORKING].value == {"c": "C"}
+    assert space[WORKING].value == {"b": "B2", "c": "C", "d": "D"}
     assert space["asynq:servers"].value == {SERVER: "4000000015"}
+    assert 9 <= await redis_client.ttl(WORKING) <= 10
+
+
+async def test_a_beat_that_begins_anew_replaces_all_of_it(store: Store, redis_client: Any) -> None:
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", "", 0, 1, "a", b"A", NOW])
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", "", 0, 1, "c", b"C", NOW])
+    assert (await snapshot(redis_client))[WORKING].value == {"c": "C"}
+
+
+@pytest.mark.parametrize("there", ["nothing", "another", "no hash"])
+async def test_rows_that_are_not_as_expected_are_left_alone(store: Store, redis_client: Any, there: str) -> None:
+    if there == "another":
+        await redis_client.hset(WORKING, "x", "X")
+    elif there == "no hash":
+        await redis_client.set(WORKING, "x")
+    before = await snapshot(redis_client)
+    reply = await store.redis.run(BEAT, ALL, [10, b"info", "t", 2, 0, 1, "c", b"C", NOW])
+    assert reply == [NOW, 0]
+    space = await snapshot(redis_client)
+    assert space.get(WORKING) == before.get(WORKING)
+    assert space[SERVER].value == "info"
+
+
+async def test_the_store_sends_only_what_changed_and_all_of_it_when_that_is_gone(
+    store: Store, redis_client: Any
+) -> None:
+    async def sent(working: dict[str, bytes]) -> int:
+        before = (await redis_client.info("stats"))["total_net_input_bytes"]
+        await store.presence.beat(RECORD, working)
+        assert {name.decode(): info for name, info in (await redis_client.hgetall(WORKING)).items()} == working
+        return int((await redis_client.info("stats"))["total_net_input_bytes"] - before)
+
+    large = {f"t{number}": b"x" * 10_000 for number in range(20)}
+    assert await sent(large) > 200_000
+    assert await sent(large) < 10_000
+    assert await sent({**large, "new": b"y", "t1": b"changed"}) < 10_000
+    assert await sent({"t2": large["t2"]}) < 10_000
+    await redis_client.delete(WORKING)
+    assert await sent(large) > 200_000
 
 
 async def test_without_running_tasks_there_is_no_key_for_them(store: Store, redis_client: Any) -> None:
-    await store.redis.run(BEAT, ALL, [10, b"info", "t", 1, "a", b"A", NOW])
-    await store.redis.run(BEAT, ALL, [10, b"info", "t", 0, NOW])
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", "", 0, 1, "a", b"A", NOW])
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", "", 0, 0, NOW])
     assert WORKING not in await snapshot(redis_client)
 
 
 async def test_in_a_cluster_the_indexes_are_left_to_the_caller(store: Store, redis_client: Any) -> None:
-    await store.redis.run(BEAT, ALL[:3], [10, b"info", "t", 1, "a", b"A", NOW])
+    await store.redis.run(BEAT, ALL[:3], [10, b"info", "t", "", 0, 1, "a", b"A", NOW])
     assert set(await snapshot(redis_client)) == {SERVER, WORKING, TYPES}
     await store.redis.run(LEAVE, ALL[:3], [])
     assert await snapshot(redis_client) == {}
@@ -64,16 +107,16 @@ async def test_in_a_cluster_the_indexes_are_left_to_the_caller(store: Store, red
 
 async def test_leave_removes_one_process_and_no_other(store: Store, redis_client: Any) -> None:
     other = [name.replace("h:1", "h:2") for name in ALL]
-    await store.redis.run(BEAT, other, [10, b"info", "t", 1, "x", b"X", NOW])
+    await store.redis.run(BEAT, other, [10, b"info", "t", "", 0, 1, "x", b"X", NOW])
     before = await snapshot(redis_client)
-    await store.redis.run(BEAT, ALL, [10, b"info", "t", 1, "a", b"A", NOW])
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", "", 0, 1, "a", b"A", NOW])
     assert await store.redis.run(LEAVE, ALL, []) == 3
     assert await snapshot(redis_client) == before
 
 
 async def test_many_running_tasks(store: Store, redis_client: Any) -> None:
     args = [item for i in range(5000) for item in (f"t{i}", b"x")]
-    await store.redis.run(BEAT, ALL, [10, b"info", "t", 5000, *args, NOW])
+    await store.redis.run(BEAT, ALL, [10, b"info", "t", "", 0, 5000, *args, NOW])
     assert await redis_client.hlen(WORKING) == 5000
 
 

@@ -105,6 +105,11 @@ def test_timestamps_are_always_written_even_at_the_epoch() -> None:
     assert {"start_time", "deadline"} <= set(found)
 
 
+def test_a_record_shows_the_beginning_of_a_large_payload() -> None:
+    message = TaskMessage(type="t", id="1", queue="q", payload=b"x" * 1001)
+    assert as_dict("WorkerInfo", encode_worker("h", 1, "s", message, 0.0, 0.0))["task_payload"] == b"x" * 1000
+
+
 def test_records_that_go_stored_are_read_whole() -> None:
     seen = set()
     for scenario in golden.scenarios():

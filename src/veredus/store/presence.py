@@ -15,7 +15,7 @@ from veredus.wire.presence import ServerRecord, encode_server
 BEAT = load(
     "presence/beat",
     keys="server workers types [servers all_workers]",
-    args="ttl info startable count {task_id worker_info}* [now_ms]",
+    args="ttl info startable expected gone {task_id}* count {task_id worker_info}* [now_ms]",
 )
 LEAVE = load("presence/leave", keys="server workers types [servers all_workers]", args="")
 
@@ -24,22 +24,28 @@ TTL = 10
 
 
 class Presence:
+    """Of one worker process."""
+
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._shown: dict[str, bytes] | None = None
+        """What the last beat left in Redis; None if that is not known."""
 
     async def beat(self, record: ServerRecord, working: Mapping[str, bytes]) -> int:
-        """Write the record and what it works on; returns the server's time in milliseconds."""
+        """Write the record, and what has changed in what it works on; returns the server's time in milliseconds."""
         own = self._own_keys(record)
-        args: list[Argument] = [TTL, encode_server(record), record.startable, len(working)]
-        for task_id, info in working.items():
-            args += (task_id, info)
-        if self._redis.address.kind != "cluster":
-            now: int = await self._redis.run(BEAT, [*own, keys.SERVERS, keys.WORKERS], args)
-            return now
-        now = await self._redis.run(BEAT, own, args)
-        stale = now // 1000 + TTL
-        with contextlib.suppress(ServerFull):  # only the lists of all workers lack it then
-            await self._write(("ZADD", keys.SERVERS, stale, own[0]), ("ZADD", keys.WORKERS, stale, own[1]))
+        everywhere = [] if self._redis.address.kind == "cluster" else [keys.SERVERS, keys.WORKERS]
+        while True:
+            shown, self._shown = self._shown, None
+            reply = await self._redis.run(BEAT, [*own, *everywhere], _changes(record, shown, working))
+            now, is_as_expected = map(int, reply)
+            if is_as_expected or shown is None:  # else it has expired, or somebody deleted it: begin anew
+                break
+        self._shown = dict(working)
+        if not everywhere:
+            stale = now // 1000 + TTL
+            with contextlib.suppress(ServerFull):  # only the lists of all workers lack it then
+                await self._write(("ZADD", keys.SERVERS, stale, own[0]), ("ZADD", keys.WORKERS, stale, own[1]))
         return now
 
     async def leave(self, record: ServerRecord) -> None:
@@ -58,3 +64,14 @@ class Presence:
     def _own_keys(self, record: ServerRecord) -> list[str]:
         identity = (record.host, record.pid, record.server_id)
         return [keys.server(*identity), keys.workers(*identity), keys.types(*identity)]
+
+
+def _changes(record: ServerRecord, shown: Mapping[str, bytes] | None, working: Mapping[str, bytes]) -> list[Argument]:
+    before = shown or {}
+    gone = [task_id for task_id in before if task_id not in working]
+    rows = [(task_id, info) for task_id, info in working.items() if before.get(task_id) != info]
+    args: list[Argument] = [TTL, encode_server(record), record.startable, "" if shown is None else len(shown)]
+    args += (len(gone), *gone, len(rows))
+    for row in rows:
+        args += row
+    return args

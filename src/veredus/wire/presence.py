@@ -10,6 +10,9 @@ from veredus.wire.messages import clean
 from veredus.wire.schema import message_class
 from veredus.wire.times import clamped
 
+PAYLOAD_SHOWN = 1000
+"""Bytes of a payload that a worker's record shows; the whole is in the task."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRecord:
@@ -54,7 +57,7 @@ def encode_worker(
         server_id=server_id,
         task_id=clean(message.id),
         task_type=message.type,
-        task_payload=message.payload,
+        task_payload=message.payload[:PAYLOAD_SHOWN],
         queue=clean(message.queue),
     )
     _set_time(info.start_time, started_at)

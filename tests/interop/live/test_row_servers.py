@@ -47,6 +47,8 @@ async def test_what_a_server_shows_and_keeps_of_what_it_runs(program: Path, url:
             assert "held" in await look.fields(ours["id"])
             (batch,) = await redis_client.keys(key("batch:*"))
             assert 0 < await redis_client.ttl(batch) <= 600
+            # payload-shown: Go lists what our worker runs
+            await until(lambda: _listed(peer, ours["id"]), what="Go lists the running task")
             # cancel-is-no-failure
             await peer.do("cancel", id=theirs.id)
             await look.of("for-go").ends(theirs.id, "retry")
@@ -182,3 +184,7 @@ async def test_failures_handed_over(program: Path, url: str, redis_client: Any) 
         assert (await look.fields(ours.id))["deferrals"] == b"1"
         assert (await look.message(ours.id)).retried == 0
     assert await check_invariant(redis_client) == []
+
+
+async def _listed(peer: GoPeer, task_id: str) -> bool:
+    return task_id in str(await peer.do("servers"))
