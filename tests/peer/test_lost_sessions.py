@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from veredus.errors import ConnectionLost
 from veredus.gateway import upkeep
 from veredus.gateway.auth import Identity
 from veredus.gateway.server import Gateway
-from veredus.peer import Discontinuity, Message, RequestLost, RequestRejected, connect
+from veredus.peer import Discontinuity, Message, Peer, RequestLost, RequestRejected, connect
 
 CLIENTS = 20 if FULL else 4
 SCRIPT = Path(__file__).parent / "javascript/real.test.mjs"
@@ -114,6 +115,56 @@ async def test_clients_begin_new_sessions_when_the_store_was_emptied(
     await until(is_member, what="the group of the new session")
     for peer in peers:
         await peer.close()
+
+
+PROGRAM = """
+import { connect } from '%s/veredus.js';
+const [url, count] = process.argv.slice(1);
+const sessions = await Promise.all(
+  Array.from({ length: Number(count) }, (_, n) => connect(url, { token: `js${n}` })),
+);
+const before = sessions.map((session) => session.id);
+console.log('connected');
+const found = await Promise.all(sessions.map(async (session) => {
+  const { value } = await session[Symbol.asyncIterator]().next();
+  return [value.kind, value.reason, await session.request('echo', { text: 'x' })];
+}));
+console.log(JSON.stringify({ found, kept: sessions.filter((one, n) => one.id === before[n]).length }));
+sessions.forEach((session) => session.close());
+"""
+
+
+async def test_all_clients_are_back_soon_after_the_store_was_emptied(app: App, valkey_server: RealServer) -> None:
+    """Clients and a gateway as they are without any setting."""
+    node = _node()
+    async with app.gateway(ws="127.0.0.1:0", quic="127.0.0.1:0", http="off", drain=0.1) as gateway:
+        program = await asyncio.create_subprocess_exec(
+            node, "--input-type=module", "-e", PROGRAM % CLIENT.as_uri(), _url(gateway, "ws"), str(CLIENTS),
+            env=_environment(node), stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert program.stdout is not None
+        peers = [
+            await connect(_url(gateway, kind), token=f"{kind}{n}") for kind in ("ws", "quic") for n in range(CLIENTS)
+        ]
+        before = {peer.session for peer in peers}
+        assert await asyncio.wait_for(program.stdout.readline(), PATIENCE) == b"connected\n"
+        began = asyncio.get_running_loop().time()
+        with valkey_server.client() as redis:
+            redis.flushall()
+
+        async def back(peer: Peer) -> None:
+            assert await peer.receive(PATIENCE) == Discontinuity("unknown")
+            assert await peer.request("echo", {"text": "x"}) == "x"
+
+        await asyncio.gather(*(back(peer) for peer in peers))
+        said = json.loads(await asyncio.wait_for(program.stdout.readline(), PATIENCE))
+        took = asyncio.get_running_loop().time() - began
+        assert before.isdisjoint({peer.session for peer in peers})
+        assert said == {"found": [["discontinuity", "unknown", "x"]] * CLIENTS, "kept": 0}
+        print(f"3 x {CLIENTS} clients back {took:.1f} s after the store was emptied")
+        assert took < (5.0 if FULL else PATIENCE)
+        await asyncio.gather(*(peer.close() for peer in peers))
+        await asyncio.wait_for(program.wait(), PATIENCE)
 
 
 async def test_a_request_that_was_rejected_as_retryable_is_sent_again_and_runs_once(gateway: Gateway) -> None:

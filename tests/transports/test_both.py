@@ -158,9 +158,9 @@ async def test_a_handler_that_fails_closes_its_own_connection_only(kind: str, ca
 async def test_the_gate_is_asked_and_a_refused_connection_costs_little(kind: str) -> None:
     asked: list[str] = []
 
-    def gate(address: str) -> bool:
+    def gate(address: str) -> float:
         asked.append(address)
-        return len(asked) == 1
+        return 0.0 if len(asked) == 1 else 2.5
 
     async with house(kind, accept=gate) as one:
         notes = await one.connect()
@@ -169,6 +169,7 @@ async def test_the_gate_is_asked_and_a_refused_connection_costs_little(kind: str
         if kind == "websocket":
             turned = await one.connect()
             assert (await turned.ending())[0] == CloseCode.SERVER_OVERLOADED
+            assert turned.frames() == [Close(CloseCode.SERVER_OVERLOADED, "too many connections", 2500)]
         else:
             with pytest.raises(TimeoutError):
                 await one.connect(timeout=0.5)

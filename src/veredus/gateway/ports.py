@@ -18,6 +18,11 @@ from veredus.model.hosts import is_loopback
 
 logger = logging.getLogger("veredus.gateway")
 
+COME_AGAIN = 1.0
+"""Seconds after which a client that was refused may come again at the earliest: until then the others have come too."""
+LATEST = 30.0
+"""And at the latest, however many were refused: a flood must not keep others away for long."""
+
 
 class Ports:
     """WebSocket and QUIC of one process. `index` says which of several it is: each has a UDP port of its own, because a
@@ -45,6 +50,7 @@ class Ports:
             "ws": Bucket(config.accept_rate, max(config.accept_rate, 1.0), now),
             "quic": Bucket(config.quic_accept_rate, max(config.quic_accept_rate, 1.0), now),
         }
+        self._next = 0.0  # when the last one that was refused may come again
         self.ws: Endpoint | None = None
         self.quic: Endpoint | None = None
         """Where it really listens."""
@@ -109,14 +115,20 @@ class Ports:
         self._listeners.append(listener)
         self.quic = Endpoint(*listener.address)
 
-    def _let_in(self, kind: str) -> bool:
-        """Asked before anything expensive is done for a new connection."""
+    def _let_in(self, kind: str) -> float:
+        """Asked before anything expensive is done for a new connection: 0.0 if it may come in now, else seconds after
+        which it may come again. When another node dies, its clients come all at once: each one beyond the rate is given
+        a time of its own, so that it is not refused again."""
         if self._closing or not self._overload.admit_connection():
-            return False
-        if self._accepts[kind].take(self._clock.monotonic()) > 0:
-            self._overload.refused["accepts"] += 1
-            return False
-        return True
+            return COME_AGAIN
+        now = self._clock.monotonic()
+        if not self._accepts[kind].take(now):
+            return 0.0
+        self._overload.refused["accepts"] += 1
+        if kind == "quic":  # gets no answer
+            return COME_AGAIN
+        self._next = min(max(self._next, now + COME_AGAIN) + 1 / self._config.accept_rate, now + LATEST)
+        return self._next - now
 
     async def close(self) -> None:
         """Nobody comes in any more; those who are there stay."""

@@ -98,6 +98,7 @@ class Doorkeeper(Protocol):
 
 
 class AcceptGate(Protocol):
-    """Asked once per new connection, before anything expensive; False refuses it."""
+    """Asked once per new connection, before anything expensive: 0.0 lets it in, else it may come again after so many
+    seconds."""
 
-    def __call__(self, address: str) -> bool: ...
+    def __call__(self, address: str) -> float: ...

@@ -237,7 +237,7 @@ class _Port(asyncio.DatagramProtocol):
         host = str(address[0])
         if self._keeper is not None and not self._keeper.enter(host):
             return False
-        if self._accept is not None and not self._accept(f"{host}:{address[1]}"):
+        if self._accept is not None and self._accept(f"{host}:{address[1]}"):
             if self._keeper is not None:
                 self._keeper.leave(host)
             return False

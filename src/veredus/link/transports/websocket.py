@@ -41,7 +41,8 @@ from veredus.link.transports.base import (
 )
 from veredus.link.transports.door import Door, Visit, bind
 from veredus.model.bucket import Bucket
-from veredus.model.frames import MAX_BATCH, MAX_FRAME_FROM_SERVER, SUBPROTOCOL, SUBPROTOCOL_JSON, CloseCode
+from veredus.model.frames import MAX_BATCH, MAX_FRAME_FROM_SERVER, SUBPROTOCOL, SUBPROTOCOL_JSON, Close, CloseCode
+from veredus.wire.frames import codec
 
 logger = logging.getLogger("veredus.link")
 # the library tells of every connection and of every fault of a client: nobody may fill our logs from outside
@@ -315,11 +316,14 @@ class _Gated(_Nobody):
 
     def opened(self, transport: Transport) -> None:
         assert isinstance(transport, WebSocketTransport)
-        if self._gate(transport.peer):
+        wait = self._gate(transport.peer)
+        if not wait:
             transport._handler = self._handler_factory()
             transport._handler.opened(transport)
-        else:
-            transport.close(CloseCode.SERVER_OVERLOADED, "too many connections")
+            return
+        word = Close(CloseCode.SERVER_OVERLOADED, "too many connections", math.ceil(wait * 1000))
+        transport.send([codec(transport.encoding).encode(word)])
+        transport.close(word.code, word.reason)
 
 
 class _Protocol(WSProtocol):  # type: ignore[misc]
