@@ -83,6 +83,8 @@ GATEWAY: dict[str, tuple[str, Callable[[], str]]] = {
     "session_groups": ("set", lambda: session_keys.session_groups(SID)),
     "waiting": ("hash", lambda: session_keys.waiting(SID)),
     "told": ("hash", lambda: session_keys.told(SID)),
+    "ended": ("string", lambda: session_keys.ended(SID)),
+    "revoked": ("string", lambda: session_keys.revoked(USER)),
     "dedupe": ("string", lambda: session_keys.dedupe(SID, "key")),
     "user_dedupe": ("string", lambda: session_keys.user_dedupe(USER, "key")),
 }

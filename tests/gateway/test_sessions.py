@@ -387,14 +387,27 @@ async def test_the_groups_of_the_token_apply_at_every_attach_and_refresh(app: Ap
         assert await heard(client) == ["own"]
 
 
-async def test_a_new_token_whose_groups_cannot_be_written_ends_the_connection(
+async def test_a_new_token_is_written_as_soon_as_the_store_can_be_reached(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(sid: str, groups: Any) -> bool:
-        raise ConnectionLost("away")
+    calls = 0
 
     async with gateway(app, authenticate=lambda token: Identity(user="ada", groups=(token,))) as gw:
         client = await JsonClient.open(gw, "a")
-        monkeypatch.setattr(gw._reception._sessions, "grant", away)
+        sessions = gw._reception._sessions
+        grant = sessions.grant
+
+        async def away_twice(*args: Any, **more: Any) -> bool:
+            nonlocal calls
+            calls += 1
+            if calls <= 2:
+                raise ConnectionLost("away")
+            return await grant(*args, **more)
+
+        monkeypatch.setattr(sessions, "grant", away_twice)
         await client.send({"t": "auth", "token": "b"})
-        assert await client.close_code() == 4003
+        (connection,) = gw.delivery.attached.values()
+        await until(lambda: connection.identity == Identity(user="ada", groups=("b",)), what="the new identity")
+        assert calls == 3
+        (row,) = await sessions.show([client.sid])
+        assert row.groups == ("b",)

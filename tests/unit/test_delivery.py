@@ -77,6 +77,7 @@ def test_all_keys_of_a_session_and_its_user_share_a_slot() -> None:
             keys.session_groups(sid), keys.dedupe(sid, "k"), keys.told(sid), keys.user(user), keys.mailbox(user),
             keys.user_dedupe(user, "k"), keys.sessions(tag), keys.expiries(tag), keys.deadlines(tag),
             keys.early_binds(tag), keys.attached(tag, "n"), keys.group(tag, "g"), keys.sharded_hints(tag, "n"),
+            keys.ended(sid), keys.revoked(user),
         ]  # fmt: skip
         assert len({slot_of(name) for name in names}) == 1
         assert len(set(names)) == len(names)

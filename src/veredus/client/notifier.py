@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from veredus.client.carried import with_carried
+from veredus.client.ending import Ending
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import ConfigError, ConnectionLost, NotReady, PayloadTooLarge
 from veredus.model.delivery import (
@@ -56,7 +57,7 @@ class Presence:
         return bool(self.connected)
 
 
-class Notifier:
+class Notifier(Ending):
     """The producer's side of the gateway over one store. Belongs to one event loop."""
 
     def __init__(self, store: Store, *, clock: Clock = SYSTEM) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from veredus.client.blocking import BlockingPortal
 from veredus.errors import ConfigError
-from veredus.model.delivery import PushResult, Spread, SyncHint
+from veredus.model.delivery import REVOKED_FOR, PushResult, Spread, SyncHint
 
 if TYPE_CHECKING:
     from veredus.client.client import Client
@@ -102,6 +102,36 @@ class Pushing:
     async def presence(self, user: str) -> Presence:
         """Where a user is connected: `(await app.presence("bob")).online`."""
         return await self.notifier().presence(user)
+
+    async def disconnect(self, *, session: str | None = None, user: str | None = None, reason: str = "") -> int:
+        """End a session, or all sessions of a user, connected or not: `await app.disconnect(user="bob", reason="spam")`
+        returns how many.
+
+        Their clients get close code 4504 and the reason, at once or when they try to resume, and do not come back by
+        themselves. Nothing keeps a user from beginning a new session: see `revoke`.
+        """
+        return await self.notifier().disconnect(session=session, user=user, reason=reason)
+
+    def disconnect_sync(self, *, session: str | None = None, user: str | None = None, reason: str = "") -> int:
+        """`disconnect` for synchronous code."""
+        return self._portal.run(self.disconnect(session=session, user=user, reason=reason))
+
+    async def revoke(
+        self, *, user: str, before: datetime | float | None = None, keep: float | timedelta = REVOKED_FOR
+    ) -> int:
+        """Refuse the tokens of a user that were issued before an instant (default: now) from now on, on all gateways,
+        and end the sessions that have such a token, with close code 4501; returns how many.
+
+        A token was issued at its `iat` (`Identity.issued_at`); where the authenticator gives none, when it was shown.
+        It is remembered for `keep` seconds (a year), which must be longer than any token lives.
+        """
+        return await self.notifier().revoke(user=user, before=before, keep=keep)
+
+    def revoke_sync(
+        self, *, user: str, before: datetime | float | None = None, keep: float | timedelta = REVOKED_FOR
+    ) -> int:
+        """`revoke` for synchronous code."""
+        return self._portal.run(self.revoke(user=user, before=before, keep=keep))
 
     async def follow(self, handle: Handle[Any], *, session: str | None = None, user: str | None = None) -> None:
         """Tell a client how a task goes on: every progress it reports and how it ends arrive as notifies of the types

@@ -32,15 +32,23 @@ class Identity:
     """Unix seconds at which the connection is closed, to be resumed with a new token."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Limits of this client's own, by the names of the gateway's settings."""
+    issued_at: float | None = None
+    """Unix seconds at which the token was issued, which `app.revoke` compares; None: when it was shown."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.user, str) or len(self.user.encode("utf-8", "replace")) > 256:
             raise ConfigError("user", self.user, "a text of at most 256 bytes")
+        if not _is_instant(self.issued_at):
+            raise ConfigError("issued_at", self.issued_at, "Unix seconds, or None")
         for name, value in self.limits.items():
             if name not in LIMITS:
                 raise ConfigError("limit", name, f"one of {', '.join(LIMITS)}", known=LIMITS)
             if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
                 raise ConfigError(name, value, "a number above 0")
+
+
+def _is_instant(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**38)
 
 
 Authenticate = Callable[[str], Identity | Awaitable[Identity]]
@@ -92,7 +100,8 @@ def jwt(
     groups_claim: str = "groups",
     limits_claim: str = "limits",
 ) -> Authenticate:
-    """An authenticator for JSON Web Tokens: `sub` is the user, `exp` is required and ends the connection.
+    """An authenticator for JSON Web Tokens: `sub` is the user, `exp` is required and ends the connection, `iat` is what
+    `app.revoke` compares.
 
     `key` is the shared secret (HS...), or the public key as PEM (RS..., ES...). All algorithms are of one family: a
     public key must never be taken for a shared secret.
@@ -131,9 +140,13 @@ def jwt(
             raise Unauthorized(f"token refused: {limits_claim} is not an object")
         try:
             return Identity(
-                user=str(claims["sub"]), groups=tuple(groups), expires_at=float(claims["exp"]) + leeway, limits=limits
+                user=str(claims["sub"]),
+                groups=tuple(groups),
+                expires_at=float(claims["exp"]) + leeway,
+                limits=limits,
+                issued_at=float(claims["iat"]) if "iat" in claims else None,
             )
-        except ConfigError as exc:
+        except (ConfigError, TypeError, ValueError, OverflowError) as exc:
             raise Unauthorized(f"token refused: {exc}") from None
 
     setattr(authenticate, _QUICK, True)

@@ -14,6 +14,7 @@ from veredus.gateway.limits import Bucket, Overload
 from veredus.link.events import Acked, Ended, ServerEvent, SlowConsumer
 from veredus.link.server import ServerLink
 from veredus.link.transports.base import HIGH_WATER, Transport
+from veredus.model.delivery import DISCONNECTED, REVOKED
 from veredus.model.frames import Auth, Bye, Cancel, CloseCode, Hello, Join, Leave, Request
 
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ logger = logging.getLogger("veredus.gateway")
 AT_ONCE = 64
 """What one client has sent, handled in one turn of the loop; the rest waits for the next ones."""
 _COUNTED = {int(CloseCode.RATE_LIMITED): "frames", int(CloseCode.HELLO_TIMEOUT): "silent"}
+
+
+_KICKED = {
+    "superseded": (CloseCode.SUPERSEDED, ""),
+    "replaced": (CloseCode.SUPERSEDED, ""),
+    "full": (CloseCode.SLOW_CONSUMER, ""),
+    REVOKED: (CloseCode.UNAUTHORIZED, "the token is revoked"),
+    DISCONNECTED: (CloseCode.SESSION_CLOSED, "the session was ended by the operator"),
+}
 
 
 class Desk(Protocol):
@@ -187,6 +197,12 @@ class Connection:
     def lost(self) -> None:
         """The store does not have the session any more, and nobody has ended it: the client shall begin a new one."""
         self.end(CloseCode.INSUFFICIENT_STATE, "the store has lost the session")
+
+    def kicked(self, reason: str) -> None:
+        """It has lost its session, for a reason that the store gives."""
+        kind, _, text = reason.partition(": ")
+        code, usual = _KICKED.get(kind, (CloseCode.SESSION_CLOSED, ""))
+        self.end(code, text or usual or f"the session is {reason}")
 
     def _end(self, ended: Ended) -> None:
         self.over = True

@@ -34,11 +34,6 @@ READ_ROWS = 64
 """Sessions read in one call."""
 READS_AT_ONCE = 4
 STRAYS = 10_000
-_KICKED = {
-    "superseded": CloseCode.SUPERSEDED,
-    "replaced": CloseCode.SUPERSEDED,
-    "full": CloseCode.SLOW_CONSUMER,
-}
 
 
 class Delivery:
@@ -80,7 +75,7 @@ class Delivery:
         self._acks = Acks(outbox, sessions, self.outage)
         self.write_acks_of = self._acks.write_now
         self._errands = Errands("delivery")
-        self._strays: dict[str, None] = {}
+        self._strays: dict[str, Kick | None] = {}
         self._wall_offset = clock.time() - clock.monotonic()
         self.counting_answers = False
         """Whether anybody waits to hear of responses."""
@@ -99,7 +94,10 @@ class Delivery:
         if older is not None and older is not connection:
             older.end(CloseCode.SUPERSEDED, "the session is attached by another connection")
         connection.check_at = self._clock.monotonic() + self._position_check * random.uniform(0.5, 1.0)
-        if self._strays.pop(sid, 0) is None:
+        if sid in self._strays:
+            stray = self._strays.pop(sid)
+            if stray is not None:
+                self._kicked(stray)
             self._look(connection)
 
     def left(self, connection: Connection) -> None:
@@ -254,16 +252,17 @@ class Delivery:
 
     def _kicked(self, kick: Kick) -> None:
         connection = self.attached.get(kick.sid)
-        if connection is None or connection.generation > kick.generation:
-            return
-        code = _KICKED.get(kick.reason, CloseCode.SESSION_CLOSED)
-        connection.end(code, f"the session is {kick.reason}")
+        if connection is None or connection.generation < kick.generation:
+            self._stray(kick.sid, kick)
+        if connection is not None and connection.generation <= kick.generation:
+            connection.kicked(kick.reason)
 
-    def _stray(self, sid: str) -> None:
-        """A hint for a session that is perhaps just being attached: it will look when it is here."""
+    def _stray(self, sid: str, kick: Kick | None = None) -> None:
+        """A hint for a session that is perhaps just being attached: it will look when it is here, and end if it has
+        lost the session by then."""
         if len(self._strays) >= STRAYS:
             self._strays.clear()
-        self._strays[sid] = None
+        self._strays[sid] = kick or self._strays.get(sid)
 
     def acked(self, connection: Connection, ack: Acked) -> None:
         self._acks.acked(connection, ack)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import secrets
 from typing import Any
 
@@ -17,7 +18,7 @@ from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
 from veredus.gateway.errands import Errands
 from veredus.gateway.limits import Bucket
-from veredus.model.delivery import Cursor, Quota
+from veredus.model.delivery import Cursor, Quota, Verdict
 from veredus.model.failure import drop_older_raises
 from veredus.model.frames import CloseCode, ErrorCode, Hello, OpenRequest, Resume, Welcome
 from veredus.store.sessions import Attached, Sessions
@@ -30,6 +31,7 @@ logger = logging.getLogger("veredus.gateway")
 TRIES = 100
 AUTH_TIMEOUT = 10.0
 """Seconds that an authenticator may take."""
+GRANT_AGAIN = 0.5
 
 
 class Reception:
@@ -70,20 +72,21 @@ class Reception:
     # Coming.
 
     async def _hello(self, connection: Connection, hello: Hello) -> None:
+        asked = self._clock.monotonic()
         identity = await self._identify(connection, hello.token)
         if identity is None or connection.over:
             return
         secret = secrets.token_urlsafe(24)
         try:
             if hello.resume is not None:
-                welcomed = await self._resume(connection, identity, hello, hello.resume, secret)
+                welcomed = await self._resume(connection, identity, asked, hello, hello.resume, secret)
             else:
-                welcomed = await self._begin(connection, identity, secret, "new", "")
+                welcomed = await self._begin(connection, identity, asked, secret, "new", "")
         except StoreError as exc:
             logger.debug("a client cannot be attached: %s", exc)
             connection.end(CloseCode.BACKEND_UNAVAILABLE, "the store cannot be reached", retry_after_ms=1000)
             return
-        except ConfigError as exc:
+        except (ConfigError, Unauthorized) as exc:
             connection.end(CloseCode.UNAUTHORIZED, str(exc))
             return
         if welcomed:
@@ -95,7 +98,7 @@ class Reception:
             self._delivery.left(connection)
 
     async def _resume(
-        self, connection: Connection, identity: Identity, hello: Hello, resume: Resume, secret: str
+        self, connection: Connection, identity: Identity, asked: float, hello: Hello, resume: Resume, secret: str
     ) -> bool:
         try:
             attached = await self._sessions.attach(
@@ -108,14 +111,18 @@ class Reception:
                 connection=_connection_id(),
                 rid_floor=hello.rid_floor,
                 groups=identity.groups,
+                issued=self._issued(identity, asked),
             )
         except ConfigError:  # what was shown is no session id
             attached = Attached("unknown", "unknown")
         if attached.result == "forbidden":
             connection.end(CloseCode.UNAUTHORIZED, "this session belongs to somebody else, or the secret is wrong")
             return False
+        if attached.result == Verdict.CLOSED:
+            connection.kicked(attached.reason)
+            return False
         if attached.result == "unknown":
-            return await self._begin(connection, identity, secret, "reset", attached.reason or "unknown")
+            return await self._begin(connection, identity, asked, secret, "reset", attached.reason or "unknown")
         connection.sid, connection.generation = resume.sid, attached.generation
         if connection.over:
             return True
@@ -133,7 +140,9 @@ class Reception:
         self._open(connection, identity, now)
         return True
 
-    async def _begin(self, connection: Connection, identity: Identity, secret: str, result: str, reason: str) -> bool:
+    async def _begin(
+        self, connection: Connection, identity: Identity, asked: float, secret: str, result: str, reason: str
+    ) -> bool:
         if not self._addresses.may_begin(connection.transport.host):
             connection.end(CloseCode.SERVER_OVERLOADED, "too many new sessions from this address", retry_after_ms=1000)
             return False
@@ -147,6 +156,7 @@ class Reception:
             groups=identity.groups,
             max_sessions=self._config.sessions_per_user,
             sid=new_sid(identity.user),
+            issued=self._issued(identity, asked),
         )
         connection.sid, connection.generation = created.sid, created.generation
         if connection.over:
@@ -202,30 +212,39 @@ class Reception:
             connection.end(CloseCode.UNAUTHORIZED, str(exc)[:100])
         return None
 
+    def _issued(self, identity: Identity, asked: float) -> str:
+        """When the token was issued, as the store takes it; without a time of its own, when it was shown."""
+        if identity.issued_at is not None:
+            return str(math.floor(identity.issued_at * 1000))
+        return f"-{math.ceil((self._clock.monotonic() - asked) * 1000)}"
+
     async def _renew(self, connection: Connection, token: str) -> None:
         """A new token before the old one expires: for the same user, or the connection ends."""
-        known = connection.identity
+        known, asked = connection.identity, self._clock.monotonic()
         identity = await self._identify(connection, token)
         if identity is None or connection.over or known is None:
             return
         if identity.user != known.user:
             connection.end(CloseCode.UNAUTHORIZED, "this token is somebody else's")
             return
-        if identity.groups != known.groups and not await self._grant(connection, identity):
+        if not await self._grant(connection, identity, asked):
             return
         connection.identity = identity
         self._expiry(connection, identity, self._clock.monotonic())
 
-    async def _grant(self, connection: Connection, identity: Identity) -> bool:
-        """The groups of the new token are those of the session. A connection for which that cannot be written ends: the
-        next attach writes it."""
-        try:
-            if not await self._sessions.grant(connection.sid, identity.groups):
-                connection.lost()
-        except StoreError:
-            connection.end(CloseCode.BACKEND_UNAVAILABLE, "its groups cannot be written", retry_after_ms=1000)
-        except ConfigError as exc:
-            connection.end(CloseCode.UNAUTHORIZED, str(exc)[:100])
+    async def _grant(self, connection: Connection, identity: Identity, asked: float) -> bool:
+        """The groups of the new token are those of the session, unless it is revoked. Without the store it is tried
+        again until the connection ends, at the latest when the token before expires."""
+        while not connection.over:
+            try:
+                issued = self._issued(identity, asked)
+                if not await self._sessions.grant(connection.sid, identity.groups, issued=issued):
+                    connection.lost()
+                break
+            except StoreError:
+                await asyncio.sleep(GRANT_AGAIN)
+            except (ConfigError, Unauthorized) as exc:
+                connection.end(CloseCode.UNAUTHORIZED, str(exc)[:100])
         return not connection.over
 
     def _expiry(self, connection: Connection, identity: Identity, now: float) -> None:

@@ -30,6 +30,12 @@ HARD_CAP_EXTRA = 64
 MAX_SESSIONS_PER_USER = 5
 MAX_GROUPS_PER_SESSION = 128
 DEDUPE_SECONDS = 300.0
+DISCONNECTED = "disconnected"
+"""How the reason begins with which `disconnect` ends a session; `: ` and the caller's own reason follow, if given."""
+REVOKED = "revoked"
+MAX_END_REASON = 100
+REVOKED_FOR = 366 * 86_400.0
+"""Seconds for which a revocation is remembered; longer than any token should live."""
 MAX_DEDUPE_KEY = 128
 MAX_BODY = 1024 * 1024
 NODE_TIMEOUT = 15.0
@@ -126,6 +132,10 @@ class Verdict(StrEnum):
     RESET = "reset"
     UNKNOWN = "unknown"
     FORBIDDEN = "forbidden"
+    REVOKED = "revoked"
+    """The token was issued before an instant that was given to `revoke`."""
+    CLOSED = "closed"
+    """The session was ended by `disconnect`."""
 
 
 class Reason(StrEnum):

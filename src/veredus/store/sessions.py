@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Container, Iterable, Sequence
 
-from veredus.errors import ConfigError
+from veredus.errors import ConfigError, Unauthorized
 from veredus.model.delivery import (
     HARD_CAP_EXTRA,
     MAX_GROUPS_PER_SESSION,
@@ -22,7 +22,8 @@ from veredus.store.partitions import Partitions, raise_first
 from veredus.store.places import text
 from veredus.store.redis import Redis
 from veredus.store.scripts import load
-from veredus.store.session_rows import Attached, Created, SessionRow, Swept, session_row
+from veredus.store.session_looks import SessionLooks
+from veredus.store.session_rows import Attached, Created, SessionRow, Swept
 from veredus.wire import session_keys as keys
 from veredus.wire.entries import LATE_MARK, unpack_entry
 
@@ -34,39 +35,44 @@ CREATE = load(
     "session/create",
     keys="partition",
     args="channel sid user epoch node connection secret quota_entries quota_bytes policy ttl_ms max_sessions when_full"
-    " count {group}* [now_ms]",
+    " issued count {group}* [now_ms]",
 )
 ATTACH = load(
     "session/attach",
     keys="partition",
     args="channel sid user secret next_secret grace_ms epoch seq ts next_epoch node connection first max_bytes"
-    " rid_floor count {group}* [now_ms]",
+    " rid_floor issued count {group}* [now_ms]",
 )
-GRANT = load("session/grant", keys="partition", args="channel sid count {group}* [now_ms]")
+GRANT = load("session/grant", keys="partition", args="channel sid issued count {group}* [now_ms]")
 DETACH = load("session/detach", keys="partition", args="channel count {sid generation}* [now_ms]")
 CLOSE = load("session/close", keys="partition", args="channel count {sid reason}* [now_ms]")
+DISCONNECT = load(
+    "session/disconnect", keys="partition", args="channel call kept_ms before reason count {sid}* [now_ms]"
+)
+REVOKE = load("session/revoke", keys="partition", args="channel user before kept_ms [now_ms]")
 SWEEP = load(
     "session/sweep", keys="partition", args="channel limit late_mark extra nodes {node}* count {tag}* [now_ms]"
 )
 JOIN = load("session/join", keys="partition", args="channel most count {sid group}* [now_ms]")
 LEAVE = load("session/leave", keys="partition", args="channel count {sid group}* [now_ms]")
-SHOW = load("session/show", keys="partition", args="channel count {sid}* [now_ms]")
 
 SWEEP_LIMIT = 20
 SWEEP_PARTITIONS = 32
 """In one call, on one server."""
-LISTED_PARTITIONS = 32
 FIRST = 64
 FIRST_BYTES = 256 * 1024
 WHEN_FULL = ("oldest", "refuse")
+ENDED_AT_ONCE = 64
+"""Sessions in one call."""
+ENDED_KEPT = 300.0
+"""Seconds for which at least the reason is kept for the client; longer if the session's TTL is."""
 
 
-class Sessions:
+class Sessions(SessionLooks):
     """The names of users, groups and nodes may be any text of 1 to 200 characters; an anonymous session has user ''."""
 
     def __init__(self, redis: Redis, partitions: Partitions | None = None) -> None:
-        self._redis = redis
-        self.partitions = partitions or Partitions(redis)
+        super().__init__(redis, partitions or Partitions(redis))
         self._nodes = Nodes(redis)
         self._lost: set[str] = set()
 
@@ -83,10 +89,12 @@ class Sessions:
         max_sessions: int = MAX_SESSIONS_PER_USER,
         when_full: str = "oldest",
         sid: str = "",
+        issued: str = "-0",
     ) -> Created:
         """A new session, attached to this connection, with what waited in the user's mailbox as its first entries. A
         user with `max_sessions` already loses the one that was attached longest ago (`oldest`), or gets no new one
-        (`refuse`)."""
+        (`refuse`). `issued` says when the client's token was issued: in Unix ms, or `-<ms>` for so long ago. Raises
+        Unauthorized if such tokens are revoked."""
         if when_full not in WHEN_FULL:
             raise ConfigError("when_full", when_full, f"one of {', '.join(WHEN_FULL)}", known=WHEN_FULL)
         if user:
@@ -111,11 +119,14 @@ class Sessions:
                 ttl_ms,
                 max_sessions,
                 when_full,
+                issued,
                 len(groups),
                 *groups,
             ),
         )
         await self._announce(sid, groups)
+        if reply == b"revoked":
+            raise _revoked()
         if not reply:
             return Created("", "", 0, 0)
         return Created(sid, epoch, 1, int(reply[0]), tuple(one.decode() for one in reply[1]))
@@ -134,11 +145,13 @@ class Sessions:
         max_bytes: int = FIRST_BYTES,
         rid_floor: int = 0,
         groups: Iterable[str] = (),
+        issued: str = "-0",
     ) -> Attached:
         """Resume a session on this connection. The secret is exchanged for the next one (the one presented stays good
         for the session's TTL, because the welcome may be lost), whatever connection had the session is told to let go,
         everything up to the cursor is acknowledged. A cursor that does not fit the log begins a new epoch; what is in
-        the log is then delivered under it. `groups` are those that the client's token names now: see `grant`."""
+        the log is then delivered under it. `groups` are those that the client's token names now: see `grant`. Raises
+        Unauthorized if the token is revoked; `issued` is that of `create`."""
         try:
             tag = keys.sid_tag(sid)
         except ConfigError:
@@ -163,12 +176,15 @@ class Sessions:
                 first,
                 max_bytes,
                 rid_floor,
+                issued,
                 len(named),
                 *named,
             ),
         )
         await self._announce(sid, named)
         result, reason = reply[0].decode(), reply[1].decode()
+        if result == Verdict.REVOKED:
+            raise _revoked()
         if len(reply) == 2:
             return Attached(result, reason)
         epoch = reply[2].decode()
@@ -199,6 +215,27 @@ class Sessions:
             CLOSE, [(sid, reason[:100])], lambda row: keys.sid_tag(row[0]), lambda row: row
         )
         return bool(replies[0])
+
+    async def disconnect(self, sids: Sequence[str], reason: str, *, call: str, before: int | None = None) -> list[bool]:
+        """End sessions for a reason that their clients are told, at once or when they come back to resume. False for
+        those that are not there. A call that is repeated with the same `call` gives the same answer. `before`: only
+        those whose token was issued earlier (Unix ms)."""
+        replies = await self.partitions.run_rows(
+            DISCONNECT,
+            sids,
+            keys.sid_tag,
+            lambda sid: (sid,),
+            head=(call, int(ENDED_KEPT * 1000), "" if before is None else before, reason),
+            most=ENDED_AT_ONCE,
+        )
+        return [bool(reply) for reply in replies]
+
+    async def revoke(self, user: str, before_ms: int | None, kept_ms: int) -> tuple[int, list[str]]:
+        """Tokens of this user that were issued before this instant (None: now) are refused from now on, for `kept_ms`
+        from the instant. The instant, and the user's sessions: those that have such a token are to be disconnected."""
+        given: int | str = "" if before_ms is None else before_ms
+        reply = await self.partitions.run(REVOKE, keys.user_tag(keys.check_name("user", user)), (user, given, kept_ms))
+        return int(reply[0]), [sid for one in reply[1] if keys.is_sid(sid := text(one))]
 
     async def sweep(self, *, limit: int = SWEEP_LIMIT) -> Swept:
         """In every partition: end the sessions that were not resumed in time, detach those of dead nodes, find the
@@ -271,13 +308,16 @@ class Sessions:
             raise ConfigError("group", group, f"at most {MAX_GROUPS_PER_SESSION} groups per session")
         return bool(reply)
 
-    async def grant(self, sid: str, groups: Iterable[str]) -> bool:
+    async def grant(self, sid: str, groups: Iterable[str], *, issued: str = "-0") -> bool:
         """The client has a new token: the session is in the groups that it names, and no longer in those that only the
-        token before named. What the client or the app has joined stays. False if the session is gone."""
+        token before named. What the client or the app has joined stays. False if the session is gone. Raises
+        Unauthorized if the token is revoked; `issued` is that of `create`."""
         named = _named(groups)
         await self._announce(sid, named)
-        reply = await self.partitions.run(GRANT, keys.sid_tag(sid), (sid, len(named), *named))
+        reply = await self.partitions.run(GRANT, keys.sid_tag(sid), (sid, issued, len(named), *named))
         await self._announce(sid, named)
+        if reply == -1:
+            raise _revoked()
         return bool(reply)
 
     async def leave(self, sid: str, group: str) -> bool:
@@ -289,55 +329,16 @@ class Sessions:
             await self.partitions.forget_group(group, keys.sid_tag(sid))
         return bool(replies[0])
 
-    async def sessions_of(self, user: str) -> list[SessionRow]:
-        """All sessions of a user, the one attached last at the end."""
-        index = keys.user(keys.check_name("user", user))
-        found = [text(sid) for sid in await self._redis.command("ZRANGE", index, 0, -1, key=index)]
-        return await self.show([sid for sid in found if keys.is_sid(sid)])
-
-    async def listing(self, *, after: str = "", limit: int = 100) -> list[SessionRow]:
-        """Sessions in the order of their ids, from the one behind `after` on; fewer than `limit` means that it is the
-        end."""
-        found: list[SessionRow] = []
-        tags = keys.TAGS[keys.TAGS.index(keys.sid_tag(after)) if after else 0 :]
-        for start in range(0, len(tags), LISTED_PARTITIONS):
-            sids: list[str] = []
-            part = tags[start : start + LISTED_PARTITIONS]
-            lows = [f"({after}" if after[:4] == tag else "-" for tag in part]
-            replies = await self._redis.command_each(
-                [
-                    ("ZRANGEBYLEX", keys.sessions(tag), low, "+", "LIMIT", 0, limit)
-                    for tag, low in zip(part, lows, strict=True)
-                ]
-            )
-            raise_first(replies)
-            for reply in replies:
-                sids += [sid for one in reply if keys.is_sid(sid := text(one))]
-            while sids and len(found) < limit:
-                wanted = limit - len(found)
-                found += await self.show(sids[:wanted])
-                sids = sids[wanted:]
-            if len(found) >= limit:
-                break
-        return found
-
-    async def count(self) -> int:
-        """How many sessions there are, attached or not."""
-        replies = await self._redis.command_each([("ZCARD", keys.sessions(tag)) for tag in keys.TAGS])
-        raise_first(replies)
-        return sum(int(reply) for reply in replies)
-
-    async def show(self, sids: Sequence[str]) -> list[SessionRow]:
-        """How these sessions stand; those that are gone are left out."""
-        replies = await self.partitions.run_rows(SHOW, sids, keys.sid_tag, lambda sid: (sid,))
-        return [session_row(sid, reply) for sid, reply in zip(sids, replies, strict=True) if reply]
-
     async def _announce(self, sid: str, groups: Sequence[str]) -> None:
         """Where a group has members. Before the join, so that a crash hides nobody, and after it: see
         `Partitions.forget_group`."""
         places = [keys.group_partitions(keys.check_name("group", group)) for group in groups]
         if places:
             raise_first(await self._redis.command_each([("SADD", place, keys.sid_tag(sid)) for place in places]))
+
+
+def _revoked() -> Unauthorized:
+    return Unauthorized("the token is revoked")
 
 
 def _named(groups: Iterable[str]) -> list[str]:

@@ -143,6 +143,17 @@ def told(sid: str) -> str:
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:n"
 
 
+def ended(sid: str) -> str:
+    """STRING `<call> <reason>` of a session that was disconnected, for as long as its client may try to resume it."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:e"
+
+
+def revoked(user: str) -> str:
+    """STRING with the instant (ms): tokens of this user that were issued before it are refused. It ends when no such
+    token can be alive."""
+    return f"{ROOT}:{{{user_tag(user)}}}:rv:{user}"
+
+
 def dedupe(sid: str, key: str) -> str:
     """STRING with the seq of the push that used this key, for five minutes."""
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:i:{key}"

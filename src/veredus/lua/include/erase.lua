@@ -4,6 +4,7 @@ local function erase(sid, reason)
   local partition = partition_of(sid)
   local base = partition .. 's:' .. sid .. ':'
   local m = redis.call('HMGET', base .. 'm', 'u', 'n', 'g')
+  if FOUND[sid] then store_new(FOUND[sid]) end -- it may have been given what waited in a session that ended just before
   if m[1] and m[1] ~= '' and redis.call('EXISTS', base .. 'w') == 1 then mail().give_back(partition, sid, m[1]) end
   local keys = { base .. 'm', base .. 'o', base .. 'r', base .. 'g', base .. 'w', base .. 'n' }
   local requests = redis.call('HGETALL', base .. 'r')

@@ -1,26 +1,31 @@
 -- attach: resume a session on another connection, at the client's cursor if it fits the log, else in a new epoch.
 -- KEYS  partition
--- ARGV  channel sid user secret next_secret grace_ms epoch seq ts next_epoch node connection first max_bytes rid_floor count {group}* [now_ms]
--- RETURNS  {result, reason} or {result, reason, epoch, seq, ts, top, generation, gap_from, gap_to, {rid state}*, {entry}*}
--- include: checks chunks log floors excerpt grant grow
+-- ARGV  channel sid user secret next_secret grace_ms epoch seq ts next_epoch node connection first max_bytes rid_floor issued count {group}* [now_ms]
+-- RETURNS  {result, reason} (unknown, closed, forbidden or revoked), or {result, reason, epoch, seq, ts, top, generation, gap_from, gap_to, {rid state}*, {entry}*}
+-- include: checks chunks log floors excerpt grant grow tokens
 -- The secret that was presented stays good for as long as the session would outlive the connection: the welcome with the
 -- next one may be lost, and the client away for a while.
--- The groups are those that the client's token names now.
+-- The groups are those that the client's token names now. A session that an operator has ended is closed, not unknown.
 -- The rules for the cursor are those of model/delivery.judge_cursor.
 local channel, sid, user, secret, next_secret, grace, epoch = unpack(ARGV, 1, 7)
 local seq, ts, next_epoch, node, connection = tonumber(ARGV[8]), tonumber(ARGV[9]), unpack(ARGV, 10, 12)
 local first, max_bytes, rid_floor = ARGV[13], ARGV[14], tonumber(ARGV[15])
-local count, groups = tonumber(ARGV[16]), {}
-for i = 17, 16 + count do groups[#groups + 1] = ARGV[i] end
-local now = moment(ARGV[17 + count])
+local count, groups = tonumber(ARGV[17]), {}
+for i = 18, 17 + count do groups[#groups + 1] = ARGV[i] end
+local now = moment(ARGV[18 + count])
+local issued = issued_at(ARGV[16], now)
 local partition = partition_of(sid)
 local base = partition .. 's:' .. sid .. ':'
 local m = redis.call('HMGET', base .. 'm', 'x', 'u', 'k', 'k2', 'kt', 'e', 'g', 'n', 'f', 'ft', 'pf', 's', 'lt', 'cb',
   'ttl')
-if not m[12] then return { 'unknown', 'unknown' } end
+if not m[12] then
+  local reason = string.match(redis.call('GET', base .. 'e') or '', '^%w+ (disconnected.*)')
+  return reason and { 'closed', reason } or { 'unknown', 'unknown' }
+end
 if m[1] ~= '0' and tonumber(m[1]) <= now then return { 'unknown', 'expired' } end
 if m[2] ~= user then return { 'forbidden', 'user' } end
 if m[3] ~= secret and not (m[4] == secret and tonumber(m[5]) > now) then return { 'forbidden', 'secret' } end
+if is_revoked(partition, user, issued) then return { 'revoked', 'revoked' } end
 expect(partition .. 'x', 'zset')
 expect(partition .. 'n:' .. node, 'set')
 expect(base .. 'g', 'set')
@@ -66,7 +71,7 @@ if m[8] ~= '' then
   kick(m[8], sid, tonumber(m[7]), 'superseded')
 end
 redis.call('HSET', base .. 'm', 'g', generation, 'n', node, 'c', connection, 'st', 'a', 'x', 0, 'k', next_secret,
-  'k2', secret, 'kt', now + math.max(tonumber(grace), tonumber(m[15])))
+  'k2', secret, 'kt', now + math.max(tonumber(grace), tonumber(m[15])), 'ti', issued)
 redis.call('ZREM', partition .. 'x', sid)
 redis.call('SADD', partition .. 'n:' .. node, sid)
 redis.call('ZADD', partition .. 'all', 0, sid)

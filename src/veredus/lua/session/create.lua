@@ -1,17 +1,19 @@
 -- create: a new session, attached to a connection, with what waited for the user as its first entries.
 -- KEYS  partition
--- ARGV  channel sid user epoch node connection secret quota_entries quota_bytes policy ttl_ms max_sessions when_full count {group}* [now_ms]
--- RETURNS  {top, {sid of an older session that had to give way}*}, or nothing if the user has too many
--- include: checks chunks log mail erase grant
+-- ARGV  channel sid user epoch node connection secret quota_entries quota_bytes policy ttl_ms max_sessions when_full issued count {group}* [now_ms]
+-- RETURNS  {top, {sid of an older session that had to give way}*}, 'revoked', or nothing if the user has too many
+-- include: checks chunks log mail erase grant tokens
 local channel, sid, user, epoch, node, connection, secret, quota, quota_bytes, policy, ttl = unpack(ARGV, 1, 11)
-local max_sessions, when_full, count = tonumber(ARGV[12]), ARGV[13], tonumber(ARGV[14])
-local now, now_us = moment(ARGV[15 + count])
+local max_sessions, when_full, count = tonumber(ARGV[12]), ARGV[13], tonumber(ARGV[15])
+local now, now_us = moment(ARGV[16 + count])
+local issued = issued_at(ARGV[14], now)
 local partition = partition_of(sid)
 local base, index, box = partition .. 's:' .. sid .. ':', partition .. 'u:' .. user, partition .. 'mail:' .. user
 if redis.call('EXISTS', base .. 'm') == 1 then return redis.error_reply('ERR the session exists already') end
 expect(partition .. 'all', 'zset')
 expect(partition .. 'n:' .. node, 'set')
 expect(box, 'list')
+if is_revoked(partition, user, issued) then return 'revoked' end
 
 local live, replaced, letters = {}, {}, {}
 if user ~= '' then
@@ -52,12 +54,12 @@ delete_all({ base .. 'o', base .. 'r', base .. 'g', base .. 'w', box })
 -- What every push reads comes first: Redis looks for the fields of a small hash from its beginning.
 redis.call('HSET', base .. 'm', 's', 0, 'x', 0, 'lt', 0, 'f', 0, 'cb', 0, 'cf', 0, 'n', node, 'q', quota,
   'qb', quota_bytes, 'po', policy, 'e', epoch, 'g', 1, 'ft', 0, 'pf', 0, 'c', connection, 'k', secret, 'u', user,
-  'st', 'a', 'ttl', ttl, 'cr', now)
+  'st', 'a', 'ttl', ttl, 'cr', now, 'ti', issued)
 redis.call('ZADD', partition .. 'all', 0, sid)
 redis.call('SADD', partition .. 'n:' .. node, sid)
 if user ~= '' then redis.call('ZADD', index, now, sid) end
 local groups = {}
-for i = 15, 14 + count do groups[#groups + 1] = ARGV[i] end
+for i = 16, 15 + count do groups[#groups + 1] = ARGV[i] end
 grant(base, sid, groups)
 
 FOUND[sid] = nil
