@@ -16,6 +16,7 @@ from tests.support.waiting import PATIENCE, until
 from veredus import App
 from veredus.errors import ConfigError, ConnectionLost, SessionClosed
 from veredus.gateway.auth import Identity, jwt
+from veredus.gateway.connection import Connection
 from veredus.gateway.server import Gateway
 from veredus.peer import connect
 from veredus.store.sessions import Attached
@@ -108,6 +109,8 @@ async def test_a_session_that_ends_while_it_is_being_attached_is_told_so(
         await until(lambda: node.delivery._strays.get(sid), what="the word of it")
         return attached
 
+    kicked = Connection.kicked  # the connection before is still there when the new one is told
+    monkeypatch.setattr(Connection, "kicked", lambda self, why: None if why == "superseded" else kicked(self, why))
     monkeypatch.setattr(sessions, "attach", attach_slowly)
     again = await JsonClient.connect(node)
     code, _ = await closing(again, token="ada", resume=client.resumption())

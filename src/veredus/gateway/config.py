@@ -7,12 +7,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veredus.errors import ConfigError
 from veredus.gateway.addresses import networks
 from veredus.gateway.auth import Authenticate, MayJoin
 from veredus.model.hosts import is_loopback
+
+if TYPE_CHECKING:
+    from veredus.gateway.lifecycle import OnConnect, OnDisconnect
 
 HTTP_TLS = ("auto", "on", "off")
 ADDRESS_CONNECTIONS = 500
@@ -117,6 +120,14 @@ def _function(name: str, value: Any) -> Any:
     return value
 
 
+def _functions(name: str, value: Any) -> tuple[Any, ...]:
+    """One, or several."""
+    functions = (value,) if callable(value) else tuple(value or ())
+    for one in functions:
+        _function(name, one)
+    return functions
+
+
 def _option(check: Callable[[str, Any], Any], text: str = "", kind: type | None = None) -> dict[str, Any]:
     """What is kept with a field: its check; with a text it is an option of the command line too, of this kind if its
     default does not say."""
@@ -155,6 +166,10 @@ class GatewayConfig:
     """Token to Identity, or Unauthorized; called at every attach."""
     may_join: MayJoin | None = field(default=None, metadata=_option(_function))
     """(identity, group) to bool: whether a client may join a group by itself; without it none may."""
+    on_connect: tuple[OnConnect, ...] = field(default=(), metadata=_option(_functions))
+    """Told of every connection that was welcomed."""
+    on_disconnect: tuple[OnDisconnect, ...] = field(default=(), metadata=_option(_functions))
+    """Told of the end of those, with the reason."""
 
     heartbeat: float = field(default=25.0, metadata=_option(_seconds, "A ping after so many seconds without a frame."))
     pong: float = field(default=10.0, metadata=_option(_seconds, "A connection without an answer for so long is dead."))
@@ -262,7 +277,8 @@ class GatewayConfig:
         default=10.0, metadata=_option(_seconds, "A request of the push API must be complete within so many seconds.")
     )
     hook_threads: int = field(
-        default=32, metadata=_option(_whole(1), "Threads for synchronous authenticate and may_join hooks.")
+        default=32,
+        metadata=_option(_whole(1), "Threads for synchronous hooks; as many hooks of connections run at once."),
     )
     drain: float = field(
         default=30.0, metadata=_option(_seconds, "At a stop, clients are moved elsewhere over so many seconds.")

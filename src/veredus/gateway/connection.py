@@ -19,6 +19,7 @@ from veredus.model.frames import Auth, Bye, Cancel, CloseCode, Hello, Join, Leav
 
 if TYPE_CHECKING:
     from veredus.gateway.delivery import Delivery
+    from veredus.gateway.lifecycle import Client
 
 logger = logging.getLogger("veredus.gateway")
 
@@ -75,8 +76,10 @@ class Connection:
         "arrivals",
         "bucket",
         "check_at",
+        "client",
         "connected_at",
         "desk",
+        "ended",
         "generation",
         "identity",
         "later",
@@ -84,6 +87,7 @@ class Connection:
         "over",
         "reading",
         "sid",
+        "told",
         "transport",
         "turns",
         "written_ack",
@@ -107,6 +111,12 @@ class Connection:
         """Nothing is sent or handled any more."""
         self.arrivals = 0
         """How many requests have come."""
+        self.client: Client | None = None
+        """As hooks were told of it, and not yet of its end."""
+        self.told: asyncio.Event | None = None
+        """Set when hooks have been told of it."""
+        self.ended: tuple[int, str] | None = None
+        """How this side has ended it."""
         self.turns = Turns()
         self.later: deque[ServerEvent] = deque()
         """What has come and is not handled yet."""
@@ -151,6 +161,7 @@ class Connection:
         self.over = True
         self.turns.drop()
         self.later.clear()
+        self.ended = self.ended or (code, reason)
         self.desk.left(self)
 
     # Called by the gateway.
@@ -206,6 +217,7 @@ class Connection:
 
     def _end(self, ended: Ended) -> None:
         self.over = True
+        self.ended = (ended.code, ended.reason)
         if ended.code in _COUNTED:
             self.desk.overload.refused[_COUNTED[ended.code]] += 1
         if ended.code == CloseCode.INSUFFICIENT_STATE:

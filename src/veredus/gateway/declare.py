@@ -73,6 +73,23 @@ class Serving:
         self.gateway_settings["may_join"] = function
         return function
 
+    def on_connect(self, function: F) -> F:
+        """Declare a function of a `gateway.lifecycle.Client` that is called in the gateway's process when a client has
+        connected and has its session (new, resumed or reset). It may be async or not, may take 10 s, and delays nobody;
+        what it raises is logged. Several may be declared."""
+        return self._add_hook("on_connect", function)
+
+    def on_disconnect(self, function: F) -> F:
+        """The same for the end of a connection: a function of the client and a `gateway.lifecycle.Reason` (`code`,
+        `text`). It runs after `on_connect`. A gateway that is killed calls nothing: see `presence`."""
+        return self._add_hook("on_disconnect", function)
+
+    def _add_hook(self, name: str, function: F) -> F:
+        if not callable(function):
+            raise ConfigError(name, function, f"a function: write @app.{name}, without parentheses")
+        self.gateway_settings[name] = (*self.gateway_settings.get(name, ()), function)
+        return function
+
     def gateway(self, **settings: Any) -> Gateway:
         """A gateway for this app: `app.gateway(ws="0.0.0.0:8765", authenticate=check).run()`, or inside a loop of your
         own `async with app.gateway(): ...`."""

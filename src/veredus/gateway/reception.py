@@ -17,6 +17,7 @@ from veredus.gateway.config import GatewayConfig
 from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
 from veredus.gateway.errands import Errands
+from veredus.gateway.lifecycle import Lifecycle
 from veredus.gateway.limits import Bucket
 from veredus.model.delivery import Cursor, Quota, Verdict
 from veredus.model.failure import drop_older_raises
@@ -44,6 +45,7 @@ class Reception:
         sessions: Sessions,
         delivery: Delivery,
         addresses: Addresses,
+        lifecycle: Lifecycle,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -51,6 +53,7 @@ class Reception:
         self._sessions = sessions
         self._delivery = delivery
         self._addresses = addresses
+        self._lifecycle = lifecycle
         self._clock = clock
         self._quota = Quota(entries=config.quota_entries, bytes=config.quota_bytes, policy=config.policy)
         self._errands = Errands("reception")
@@ -137,7 +140,7 @@ class Reception:
             gap=attached.gap,
             wall_ms=round(self._clock.time() * 1000),
         )
-        self._open(connection, identity, now)
+        self._open(connection, identity, attached.result, now)
         return True
 
     async def _begin(
@@ -166,7 +169,7 @@ class Reception:
         welcome = self._welcome(created.sid, secret, result, reason, cursor, created.top)
         now = self._clock.monotonic()
         connection.link.welcome(welcome, (), now, wall_ms=round(self._clock.time() * 1000))
-        self._open(connection, identity, now)
+        self._open(connection, identity, result, now)
         return True
 
     def _admit(self, connection: Connection, identity: Identity, acked: int) -> None:
@@ -179,11 +182,13 @@ class Reception:
         connection.link.allow(rate * 10, burst * 10, now)
         connection.written_ack = acked
 
-    def _open(self, connection: Connection, identity: Identity, now: float) -> None:
+    def _open(self, connection: Connection, identity: Identity, result: str, now: float) -> None:
         """The welcome and the first of what was missed leave in one write."""
         self._expiry(connection, identity, now)
         self._delivery.attach(connection)
         self._delivery.touch(connection)
+        if not connection.over:
+            self._lifecycle.connected(connection, identity, result)
 
     def _welcome(self, sid: str, secret: str, result: str, reason: str, cursor: Cursor, top: int) -> Welcome:
         """Heartbeat and limits are the link's to say."""

@@ -27,6 +27,7 @@ from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
 from veredus.gateway.handlers import Handlers
 from veredus.gateway.health import Signs, not_ready, problems
+from veredus.gateway.lifecycle import Lifecycle
 from veredus.gateway.limits import Overload
 from veredus.gateway.ports import Ports
 from veredus.gateway.reception import Reception
@@ -162,7 +163,10 @@ class Gateway:
             answered=self.router.answered,
         )
         self.router.delivery = self.delivery
-        self._reception = Reception(config, self.node, store.sessions, self.delivery, self.addresses, clock)
+        self._lifecycle = Lifecycle(config, self.node, self._complaints)
+        self._reception = Reception(
+            config, self.node, store.sessions, self.delivery, self.addresses, self._lifecycle, clock
+        )
         self._hints = Hints(
             store.redis, self.node, self.delivery.hinted, self.delivery.look_at_all, probe_every=config.probe
         )
@@ -241,6 +245,7 @@ class Gateway:
     def left(self, connection: Connection) -> None:
         self.overload.connections -= 1
         self.delivery.left(connection)
+        self._lifecycle.left(connection)
 
     def hello(self, connection: Connection, frame: Hello) -> None:
         self._reception.hello(connection, frame)
@@ -318,6 +323,7 @@ class Gateway:
         await self._drain(self.config.drain if drain is None else drain)
         await self.router.close(1.0)
         await self._reception.close()
+        await self._lifecycle.close()
         await self.delivery.close()
         await self._abandon()
 
