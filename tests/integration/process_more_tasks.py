@@ -126,11 +126,14 @@ def misuse(what: str) -> None:
 
 
 @app.task(run_in="process", timeout=600, max_retry=0)
-def have_children(path: str) -> None:
-    """Starts processes in every usual way, one of them a grandchild, and waits."""
+def have_children(path: str, memory: int = 0) -> None:
+    """Starts processes in every usual way, one of them a grandchild, and waits. Much memory: one of them ends late."""
     sleeper = [sys.executable, "-S", "-c", "import threading; threading.Event().wait()"]
     plain = subprocess.Popen(sleeper)
-    session = subprocess.Popen(sleeper, start_new_session=True)
+    large = [*sleeper[:-1], f"memory = b'x' * {memory}; print(flush=True); {sleeper[-1]}"]
+    session = subprocess.Popen(large, start_new_session=True, stdout=subprocess.PIPE)
+    assert session.stdout is not None
+    session.stdout.readline()
     shell = subprocess.Popen(["sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
     assert shell.stdout is not None
     below = int(shell.stdout.readline())

@@ -246,7 +246,7 @@ async def test_whatever_a_handler_started_ends_with_its_process(url: str, look: 
     """Also what it started in sessions of their own, and what those started."""
     more, file = process_more_tasks.have_children, tmp_path / "pids"
     process_more_tasks.app.use(url)
-    handle = await more.using(timeout=3 if way == "timeout" else 600).enqueue(str(file))
+    handle = await more.using(timeout=6 if way == "timeout" else 600).enqueue(str(file))
     root = Path(__file__).parents[2]
     command = veredus("worker", "tests.integration.process_more_tasks:app", "--redis", url, "--shutdown-timeout", "0.1")
     pids: list[int] = []
@@ -273,7 +273,7 @@ async def test_whatever_a_handler_started_ends_with_its_process(url: str, look: 
 
 async def test_closing_a_pool_kills_its_processes_also_the_busy_ones(tmp_path: Path) -> None:
     file, pool, task = tmp_path / "pids", ProcessPool(1), process_more_tasks.have_children
-    running = asyncio.create_task(_run_in(pool, task, str(file)))
+    running = asyncio.create_task(_run_in(pool, task, str(file), 1 << 28))
     await until(file.exists)
     pids = json.loads(file.read_text())
     pool.close()

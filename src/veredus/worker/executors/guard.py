@@ -1,9 +1,9 @@
 """The process between a worker and a handler's process: however either of them ends, nothing of the handler is left.
 
 The worker dies (also with kill -9), wants the handler to end, or the handler's process dies by itself: the guard kills
-what is left of the handler's process, everything that it started, and all that those started. Then it ends as the
-handler's process did, with the same exit code or signal. Only a real daemon (forked twice, in a session that was made
-for it) survives.
+what is left of the handler's process, everything that it started, and all that those started. When they have ended, it
+ends as the handler's process did, with the same exit code or signal. Only a real daemon (forked twice, in a session
+that was made for it) survives.
 """
 
 from __future__ import annotations
@@ -58,8 +58,11 @@ def _watch(pid: int, woken: int, connection: socket.socket) -> int:
         status = _reap(pid)
         if status is None and signal.SIGTERM not in numbers and connection.fileno() not in events:
             continue
-        kill_all(pid)
-        return os.waitpid(pid, 0)[1] if status is None else status
+        killed = kill_all(pid)
+        if status is None:
+            status = os.waitpid(pid, 0)[1]
+        _wait_for(killed)
+        return status
 
 
 def _reap(handler: int) -> int | None:
@@ -72,19 +75,27 @@ def _reap(handler: int) -> int | None:
     return found
 
 
-def kill_all(handler: int) -> None:
-    """The handler's process and all that it started. They are stopped first, so that none is born meanwhile."""
+def kill_all(handler: int) -> list[int]:
+    """The handler's process and all that it started. They are stopped first, so that none is born meanwhile. Returns
+    whom it could kill, parents before their children."""
     _signal_group(handler, signal.SIGSTOP)
-    stopped: set[int] = set()
-    while new := _started_by(handler) - stopped:
+    stopped: dict[int, None] = {}
+    while new := [pid for pid in _started_by(handler) if pid not in stopped]:
         _signal(new, signal.SIGSTOP)
-        stopped |= new
+        stopped |= dict.fromkeys(new)
     _signal_group(handler, signal.SIGKILL)
-    _signal(stopped, signal.SIGKILL)
+    return _signal(stopped, signal.SIGKILL)
 
 
-def _started_by(handler: int) -> set[int]:
-    """By /proc; where there is none, only the handler's group can be killed.
+def _wait_for(killed: Iterable[int]) -> None:
+    """Until they have ended. With its parent's end, each has become a child of this process."""
+    for pid in killed:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def _started_by(handler: int) -> list[int]:
+    """By /proc, parents before their children; where there is none, only the handler's group can be killed.
 
     Those whose parent has died are children of this process now. They count if they are in the handler's session, or
     are the first of a session of their own; a daemon is not the first of its session.
@@ -97,14 +108,10 @@ def _started_by(handler: int) -> set[int]:
             pid = int(entry.parent.name)
             children.setdefault(int(parent), []).append(pid)
             sessions[pid] = int(session)
-    look = [pid for pid in children.get(os.getpid(), ()) if sessions[pid] in (handler, pid)]
-    found = set(look)
-    while look:
-        for pid in children.get(look.pop(), ()):
-            if pid not in found:
-                found.add(pid)
-                look.append(pid)
-    return found
+    found = [pid for pid in children.get(os.getpid(), ()) if sessions[pid] in (handler, pid)]
+    for one in found:  # which grows meanwhile
+        found += children.pop(one, [])
+    return list(dict.fromkeys(found))
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:
@@ -112,10 +119,14 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
         os.killpg(leader, number)
 
 
-def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+def _signal(pids: Iterable[int], number: signal.Signals) -> list[int]:
+    """Those of them that it reached."""
+    reached = []
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+            reached.append(pid)
+    return reached
 
 
 def _end_like(status: int) -> NoReturn:

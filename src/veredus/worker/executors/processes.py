@@ -25,7 +25,7 @@ from veredus.worker.mux import AnyTask
 
 START_TIMEOUT = 60.0
 """Seconds for a process to start and to import a task's module."""
-KILL_TIMEOUT = 2.0
+KILL_TIMEOUT = 5.0
 """Seconds for all processes to end when the pool is closed."""
 
 
