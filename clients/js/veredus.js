@@ -86,9 +86,11 @@ export class Session {
   #received = 0; // the highest number taken from the gateway
   #handled = 0; // the highest number that the application is done with
   #handledTime = 0;
+  #confirmed = 0; // up to here this connection has shown that the log is the one we know; beyond it nothing is acknowledged
+  #confirmedTime = 0;
   #acked = 0; // what the gateway was told of it
   #unackedBytes = 0;
-  #times = new Map(); // number -> timestamp of what is received and not handled: tells a copy from a fork
+  #times = new Map(); // number -> timestamp of what is received and not both handled and confirmed: tells a copy from a fork
   #top = 0; // the gateway's highest number, as far as we were told
   #since = 0;
   #lastHeard = 0;
@@ -336,6 +338,10 @@ export class Session {
       };
       if (this.#sid) hello.resume = { sid: this.#sid, secret: this.#secret, cursor: this.cursor };
       this.#ackedFloor = hello.rid_floor;
+      this.#acked = this.#handled; // the cursor says it
+      this.#confirmed = this.#handled;
+      this.#confirmedTime = this.#handledTime;
+      this.#forgetTimes();
       socket.send(JSON.stringify(hello));
       return undefined;
     };
@@ -384,7 +390,6 @@ export class Session {
     this.#socket = null;
     this.#asked = false;
     this.#welcomed = false;
-    this.#acked = this.#handled; // the cursor of the next hello says it
     this.#unackedBytes = 0;
     if (this.#closed) return;
     this.#emit('disconnected', { code, reason });
@@ -435,7 +440,7 @@ export class Session {
     if (now - this.#lastHeard > this.#heartbeat + this.#pong + 2000) {
       this.#figures.stalls += 1;
       this.#drop(4001, 'silence');
-    } else if (this.#received < this.#top && this.#inbox.length === 0 && this.#current === null) {
+    } else if (this.#confirmed < this.#top && this.#inbox.length === 0 && this.#current === null) {
       if (now - this.#lastProgress > this.#options.stallTimeout * 1000) {
         this.#figures.stalls += 1;
         this.#drop(4007, 'stalled');
@@ -493,8 +498,8 @@ export class Session {
         break;
       case 'ping':
         this.#top = Math.max(this.#top, frame.top ?? 0);
-        this.#send({ t: 'pong', echo: frame.echo, seq: this.#handled });
-        this.#acked = Math.max(this.#acked, this.#handled);
+        this.#send({ t: 'pong', echo: frame.echo, seq: this.#toAck });
+        this.#acked = Math.max(this.#acked, this.#toAck);
         if (frame.token_expires_ms > 0) this.#refresh();
         break;
       case 'goaway':
@@ -546,7 +551,7 @@ export class Session {
     this.#watchTimer.unref?.();
     if (frame.result === 'resumed') {
       this.#figures.resumes += 1;
-      if (this.#received < base.seq) this.#received = base.seq;
+      if (this.#received < base.seq) this.#received = this.#confirmed = base.seq;
       if (this.#received > this.#top) this.#fork(this.#top + 1); // the log is shorter than what we have of it
     } else {
       this.#restart(frame, base, before);
@@ -566,8 +571,8 @@ export class Session {
     this.#received = base.seq;
     this.#top = Math.max(base.seq, frame.top ?? 0);
     this.#times.clear();
-    this.#handled = this.#acked = base.seq;
-    this.#handledTime = base.ts;
+    this.#handled = this.#confirmed = this.#acked = base.seq;
+    this.#handledTime = this.#confirmedTime = base.ts;
     if (!before) return;
     this.#figures.resets += 1;
     this.#push({ kind: 'discontinuity', reason: frame.reason || 'reset', result: frame.result });
@@ -595,6 +600,7 @@ export class Session {
     if (seq <= this.#received) {
       if (!this.#times.has(seq) || this.#times.get(seq) === ts) {
         this.#figures.duplicates += 1;
+        if (seq > this.#confirmed) this.#confirm(seq, ts);
         return;
       }
       this.#fork(seq);
@@ -604,7 +610,8 @@ export class Session {
       this.#drop(4007, `expected ${this.#received + 1}, got ${seq}`);
       return;
     }
-    this.#received = seq;
+    this.#received = this.#confirmed = seq;
+    this.#confirmedTime = ts;
     this.#times.set(seq, ts);
     this.#figures.received += 1;
     this.#lastProgress = Date.now();
@@ -639,14 +646,46 @@ export class Session {
     this.#inbox = this.#inbox.filter((item) => item.seq === undefined || item.seq < seq);
     for (const number of [...this.#times.keys()]) if (number >= seq) this.#times.delete(number);
     this.#received = seq - 1;
+    if (this.#handled >= seq || this.#confirmed >= seq) this.#goBack(seq - 1);
     if (this.#inbox.at(-1)?.reason === 'fork') return; // told already, and nothing came since
     this.#figures.resets += 1;
     this.#push({ kind: 'discontinuity', reason: 'fork', result: 'resumed' });
   }
 
+  /** What was handled or confirmed behind this number is not in the log any more. */
+  #goBack(seq) {
+    const known = [[this.#handled, this.#handledTime], [this.#confirmed, this.#confirmedTime], ...this.#times];
+    const last = known.filter(([number]) => number <= seq).reduce((a, b) => (b[0] > a[0] ? b : a), [0, 0]);
+    if (this.#handled > seq) [this.#handled, this.#handledTime] = last;
+    if (this.#confirmed > seq) [this.#confirmed, this.#confirmedTime] = last;
+    this.#acked = Math.min(this.#acked, this.#toAck);
+  }
+
+  /** The gateway's log has what we received up to here. */
+  #confirm(seq, ts) {
+    this.#confirmed = seq;
+    this.#confirmedTime = ts;
+    this.#lastProgress = Date.now();
+    this.#forgetTimes();
+    this.#ackInTime();
+  }
+
+  #forgetTimes() {
+    for (const number of this.#times.keys()) {
+      if (number > this.#toAck) break;
+      this.#times.delete(number);
+    }
+  }
+
   #gap(frame) {
-    const { from, to } = frame;
-    if (to <= this.#received) return;
+    const { from, to, ts = 0 } = frame;
+    if (to > this.#confirmed && this.#times.has(to) && ts && this.#times.get(to) !== ts) {
+      this.#fork(Math.max(from, this.#confirmed + 1));
+    }
+    if (to <= this.#received) {
+      if (to > this.#confirmed) this.#confirm(to, ts);
+      return;
+    }
     if (from > this.#received + 1) {
       this.#figures.holes += 1;
       this.#drop(4007, `expected ${this.#received + 1}, got a gap from ${from}`);
@@ -654,10 +693,10 @@ export class Session {
     }
     const first = this.#received + 1;
     this.#received = to;
+    this.#confirm(to, ts);
     this.#figures.gaps += 1;
-    this.#lastProgress = Date.now();
-    this.#times.set(to, frame.ts ?? 0);
-    this.#push({ kind: 'gap', from: first, to, reason: frame.reason ?? '', seq: to, ts: frame.ts ?? 0 });
+    this.#times.set(to, ts);
+    this.#push({ kind: 'gap', from: first, to, reason: frame.reason ?? '', seq: to, ts });
   }
 
   // ---- groups ----
@@ -823,10 +862,18 @@ export class Session {
       this.#handled = item.seq;
       this.#handledTime = item.ts;
       this.#unackedBytes += this.#sizes.get(item);
-      this.#times.delete(item.seq);
+      if (item.seq <= this.#confirmed) this.#times.delete(item.seq);
     }
+    this.#ackInTime();
+  }
+
+  get #toAck() {
+    return Math.min(this.#handled, this.#confirmed);
+  }
+
+  #ackInTime() {
     const { ackMessages, ackBytes, ackDelay, windowMessages } = this.#options;
-    const unacked = this.#handled - this.#acked;
+    const unacked = this.#toAck - this.#acked;
     if (unacked >= Math.min(ackMessages, windowMessages / 4) || this.#unackedBytes >= ackBytes) this.#flushAck();
     else if (unacked > 0 && this.#ackTimer === undefined) {
       this.#ackTimer = setTimeout(() => this.#flushAck(), ackDelay * 1000);
@@ -838,11 +885,11 @@ export class Session {
     this.#ackTimer = undefined;
     const floor = this.#ridFloor();
     // A pong tells the number and not the floor, so there may be the floor alone to tell.
-    if (!this.#welcomed || (this.#handled <= this.#acked && floor <= this.#ackedFloor)) return;
-    this.#acked = this.#handled;
+    if (!this.#welcomed || (this.#toAck <= this.#acked && floor <= this.#ackedFloor)) return;
+    this.#acked = this.#toAck;
     this.#ackedFloor = floor;
     this.#unackedBytes = 0;
-    this.#send({ t: 'ack', seq: this.#handled, rid_floor: floor });
+    this.#send({ t: 'ack', seq: this.#acked, rid_floor: floor });
     this.#remember();
   }
 

@@ -90,6 +90,7 @@ export class ScriptedGateway {
   refuse = null; // close code for the next hellos
   away = 0; // so many joins and leaves are answered with "try again"
   rejects = 0; // so many requests are rejected as retryable
+  held = null; // a list: takes what should follow the next welcomes
   resets = null; // reason: answer the next resume with a reset
 
   async start() {
@@ -217,11 +218,12 @@ export class ScriptedGateway {
     session.wire = wire;
     wire.session = session;
     const replay = [...session.log.values()].filter((entry) => entry.seq > base.seq);
+    this.held?.push(...replay);
     wire.send(
       { t: 'welcome', sid: session.sid, secret, result, reason, cursor: base, top: session.top, node: 'n1',
         heartbeat_ms: this.heartbeat ?? 25000, pong_ms: this.pong ?? 10000, session_ttl_ms: 120000, limits: { max_frame: 65536 },
         open: [...session.known].map((rid) => ({ rid, state: 'open' })) },
-      ...replay,
+      ...(this.held ? [] : replay),
     );
     return undefined;
   }

@@ -228,6 +228,48 @@ test('the same number with another time is a fork, not a copy', async (t) => {
   assert.deepEqual(items.map((i) => i.body ?? i.reason), ['old 1', 'fork', 'new 2']);
 });
 
+test('what came before a failover acknowledges nothing that came after it', async (t) => {
+  const { gateway, session } = await open(t, { ackDelay: 0.01 });
+  for (let n = 1; n <= 3; n += 1) gateway.push({ body: `old ${n}` });
+  await until(() => session.stats.received_seq === 3);
+  gateway.session.top = 2;
+  gateway.session.log.delete(3);
+  gateway.session.mute = true;
+  gateway.push({ body: 'new 3', ts: 7777 });
+  gateway.held = []; // the replay is on its way
+  gateway.killAll();
+  await until(() => session.stats.resumes === 1);
+  const seen = [];
+  session.on('message', (item) => seen.push(item.body ?? item.reason));
+  await until(() => session.stats.handled_seq === 3);
+  gateway.session.wire.send({ t: 'ping', echo: 1, top: 3 });
+  await until(() => gateway.session.ponged?.echo === 1);
+  assert.equal(gateway.session.ponged.seq ?? 0, 0);
+  assert.equal(gateway.session.acked, 0);
+  gateway.session.wire.send(...gateway.held);
+  await until(() => gateway.session.acked === 3);
+  assert.deepEqual(seen.filter((text) => text !== 'fork'), ['old 1', 'old 2', 'old 3', 'new 3']);
+  assert.equal(session.stats.resets, 1);
+  assert.equal(session.cursor.ts, 7777);
+});
+
+test('what came again after a resume is acknowledged, handled before or not', async (t) => {
+  const { gateway, session } = await open(t, { ackDelay: 0.01 });
+  for (let n = 1; n <= 3; n += 1) gateway.push({ body: n });
+  await until(() => session.stats.received_seq === 3);
+  gateway.held = [];
+  gateway.killAll();
+  await until(() => session.stats.resumes === 1);
+  await take(session, 3); // the third is in hand
+  assert.deepEqual([session.stats.handled_seq, gateway.session.acked], [2, 0]);
+  gateway.session.wire.send(...gateway.held);
+  await until(() => gateway.session.acked === 2);
+  session.on('message', () => {});
+  gateway.push({ body: 4 });
+  await until(() => gateway.session.acked === 4);
+  assert.deepEqual([session.stats.resets, session.stats.duplicates], [0, 3]);
+});
+
 test('a log shorter than what we have of it is a fork too', async (t) => {
   const { gateway, session } = await open(t);
   for (let n = 1; n <= 3; n += 1) gateway.push({ body: `old ${n}` });
