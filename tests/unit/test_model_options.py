@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.errors import ConfigError
-from veredus.model.build import build, due_text, expires_text
+from veredus.model import options
+from veredus.model.build import IDS_AT_ONCE, build, due_text, expires_text, new_id
 from veredus.model.options import Options
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
@@ -154,3 +157,39 @@ def test_a_type_without_a_name_is_refused(name: Any) -> None:
 )
 def test_expiry_texts(options: dict[str, Any], text: str) -> None:
     assert expires_text(Options().merged(options), 1000.0) == text
+
+
+def test_the_same_options_given_twice_are_one_object_and_what_only_looks_the_same_is_not() -> None:
+    base = Options()
+    first = base.merged({"max_retry": 1, "queue": "q"})
+    assert base.merged({"max_retry": 1, "queue": "q"}) is first
+    assert base.merged({"max_retry": 2, "queue": "q"}) != first
+    assert Options(timeout=5.0).merged({"max_retry": 1, "queue": "q"}).timeout == 5.0
+    for value in (True, 1.0):  # equal to 1, and refused all the same
+        with pytest.raises(ConfigError, match="max_retry"):
+            base.merged({"max_retry": value, "queue": "q"})
+
+
+def test_options_that_differ_from_call_to_call_are_not_kept_and_those_kept_are_bounded() -> None:
+    for number in range(10):
+        Options().merged({"task_id": f"{number}"})
+        Options().merged({"headers": {"a": f"{number}"}})
+    assert not any(kept.task_id or kept.headers for _, kept in options._MERGED.values())
+    for number in range(options.MAX_MERGED + 1):
+        assert Options().merged({"queue": f"q{number}"}).queue == f"q{number}"
+    assert 0 < len(options._MERGED) <= options.MAX_MERGED
+
+
+def test_ids_are_random_uuids_and_a_fork_makes_others() -> None:
+    ids = [new_id() for _ in range(1000)]
+    assert all(str(uuid.UUID(task_id)) == task_id and uuid.UUID(task_id).version == 4 for task_id in ids)
+    assert len(set(ids)) == 1000
+    reading, writing = os.pipe()
+    if not os.fork():
+        os.write(writing, "".join(new_id() for _ in range(IDS_AT_ONCE)).encode())
+        os._exit(0)
+    os.wait()
+    forks = os.read(reading, 36 * IDS_AT_ONCE).decode()
+    os.close(reading)
+    os.close(writing)
+    assert not any(new_id() in forks for _ in range(IDS_AT_ONCE))

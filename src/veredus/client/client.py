@@ -17,6 +17,7 @@ from veredus.clock import SYSTEM, Clock
 from veredus.errors import ConnectionLost, NotConfirmed, NotReady, TaskIdConflict
 from veredus.model.build import build, due_text, expires_text, new_id
 from veredus.model.lifecycle import State
+from veredus.model.options import Options
 from veredus.store.batching import MAX_BYTES, MAX_ITEMS
 from veredus.store.intake import CREATED, ID_EXISTS, Code, Entry, Held, Intake
 from veredus.store.results import GONE
@@ -233,6 +234,8 @@ class _Batches:
         self._count = 0
         self._handles: dict[int, Handle[Any]] = {}
         self._filling: dict[tuple[str, tuple[State, bool], str], _Batch] = {}
+        self._newest: tuple[Options, tuple[State, bool], _Batch] | None = None
+        """The batch that the last call went to: the next one mostly goes there too."""
         self._unconfirmed: list[NotConfirmed] = []
         self._on_the_way: list[asyncio.Task[None]] = []
         self._last: dict[str, asyncio.Task[None]] = {}
@@ -240,10 +243,12 @@ class _Batches:
 
     def add(self, call: Call[Any], entry: Entry) -> _Batch | None:
         """The batch that is full now, if any: then it must be sent."""
-        key = (call.options.queue, entry.desk, call.options.durability)
-        batch = self._filling.get(key)
-        if batch is None:
-            batch = self._filling[key] = _Batch()
+        options, desk, newest = call.options, entry.desk, self._newest
+        if newest is not None and newest[0] is options and newest[1] is desk:
+            batch = newest[2]
+        else:
+            batch = self._filling.setdefault((options.queue, desk, options.durability), _Batch())
+            self._newest = (options, desk, batch)
         batch.calls.append(call)
         batch.entries.append(entry)
         batch.places.append(self._count)
@@ -251,7 +256,8 @@ class _Batches:
         self._count += 1
         if len(batch.entries) < MAX_ITEMS and batch.size < MAX_BYTES:
             return None
-        return self._filling.pop(key)
+        self._newest = None
+        return self._filling.pop((options.queue, desk, options.durability))
 
     async def finish(self) -> list[Handle[Any]]:
         with contextlib.suppress(ConnectionLost, NotReady):  # each write tries that again, for as long as it may
@@ -283,7 +289,11 @@ class _Batches:
             await after
         options = batch.calls[0].options
         codes = await self._intake(options.durability).add_many(options.queue, batch.entries)
+        state = str(batch.entries[0].state)
         for place, call, entry, code in zip(batch.places, batch.calls, batch.entries, codes, strict=True):
+            if code == CREATED:
+                self._handles[place] = Handle(entry.task_id, options.queue, call.type, state, True, self._desk)
+                continue
             self._handles[place] = _handle(call, entry, code, self._desk)
             if isinstance(code, NotConfirmed):
                 self._unconfirmed.append(code)

@@ -75,6 +75,20 @@ class Options:
         """These options with others on top; headers are merged key by key, `delay` and `at` replace each other."""
         if not given:
             return self
+        if not _VARYING.isdisjoint(given):
+            return self._merged(given)
+        key = (id(self), *[(name, type(value), value) for name, value in given.items()])
+        try:
+            known = _MERGED.get(key)
+        except TypeError:  # headers cannot be hashed
+            return self._merged(given)
+        if known is None:
+            if len(_MERGED) >= MAX_MERGED:
+                _MERGED.clear()
+            known = _MERGED[key] = (self, self._merged(given))
+        return known[1]
+
+    def _merged(self, given: Mapping[str, Any]) -> Options:
         values = {name: getattr(self, name) for name in NAMES}
         for name, value in given.items():
             check = _CHECKS.get(name)
@@ -92,6 +106,14 @@ class Options:
         if values["group"] is not None and values["order_key"] is not None:
             raise ConfigError("order_key", values["order_key"], "either order_key or group: a group runs as one task")
         return Options(**values)
+
+
+MAX_MERGED = 1_000
+_MERGED: dict[tuple[Any, ...], tuple[Options, Options]] = {}
+"""The same options given twice make one object: a batch of calls is checked once and encoded by one template. The first
+of each pair is kept because its id is part of the key."""
+_VARYING = frozenset(("task_id", "at", "deadline", "expires", "order_key", "limit_key"))
+"""Options that differ from call to call: nothing is gained by keeping them."""
 
 
 def _count(name: str, value: Any) -> int:
