@@ -23,6 +23,7 @@ class Expect(Enum):
     TOLD = "the caller gets an error, and nothing has happened"
     UNKNOWN = "the caller gets an error, and it is done once or not at all"
     EITHER = "done as if nothing had happened, or the caller gets an error and nothing has happened"
+    ONCE = "the caller gets an error, and each part of it is done once or not at all; asked for again, it is done again"
     PARTLY = "the caller gets an error, and a part of it is done; all of each part or nothing"
 
 
@@ -74,6 +75,10 @@ class Scenario:
     """Done directly, after the outcome is known and before it is looked at."""
     tries_again: bool = False
     """A call whose answer is lost is made again until it is answered."""
+    stage: type[Stage] = Stage
+    """Where it plays."""
+    more_faults: tuple[Fault, ...] = ()
+    """Besides those that all scenarios meet."""
 
     @property
     def sites(self) -> list[Site]:
@@ -106,13 +111,13 @@ def cases_of(scenario: Scenario) -> list[Case]:
     return [
         Case(scenario, site, fault)
         for site in scenario.sites
-        for fault in (*FAULTS, *(PAIRS if scenario.tries_again else ()))
+        for fault in (*FAULTS, *(PAIRS if scenario.tries_again else ()), *scenario.more_faults)
         if fault is not NOSCRIPT or "-" in site.label
     ]
 
 
-def sample(cases: list[Case], named: Collection[str] = ()) -> list[Case]:
-    """A part in which every scenario is met at up to three of its calls, each with another fault: the calls that a
+def sample(cases: list[Case], named: Collection[str] = (), most: int = 3) -> list[Case]:
+    """A part in which every scenario is met at up to so many of its calls, each with another fault: the calls that a
     scenario is about stand last. In the whole of it every fault comes up several times. The named ones are in it."""
     by_site: dict[str, dict[Site, list[Case]]] = {}
     for case in cases:
@@ -120,8 +125,8 @@ def sample(cases: list[Case], named: Collection[str] = ()) -> list[Case]:
     chosen, turn = [], 0
     for sites in by_site.values():
         rows = list(sites.values())
-        step = max(1, len(rows) // 3)
-        for row in rows[::-step][:3]:
+        step = max(1, len(rows) // most)
+        for row in rows[::-step][:most]:
             chosen.append(row[turn % len(row)])
-            turn += 5
+            turn += 11
     return [case for case in cases if case in chosen or case.name in named]

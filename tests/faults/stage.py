@@ -173,10 +173,12 @@ def _count(space: Mapping[str, Key], counter: str) -> int:
 
 
 @asynccontextmanager
-async def staged(server: RealServer, timeout: float = LONG_TIMEOUT) -> AsyncIterator[Stage]:
+async def staged(
+    server: RealServer, timeout: float = LONG_TIMEOUT, kind: type[Stage] | None = None
+) -> AsyncIterator[Stage]:
     client = redis.asyncio.Redis(unix_socket_path=server.socket, decode_responses=False)
     async with faults_before(server.socket) as proxy:
-        stage = Stage(server, proxy, client, timeout)
+        stage = (kind or Stage)(server, proxy, client, timeout)
         try:
             yield stage
         finally:

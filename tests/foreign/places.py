@@ -70,6 +70,7 @@ GATEWAY: dict[str, tuple[str, Callable[[], str]]] = {
     "expiries": ("zset", lambda: session_keys.expiries("p000")),
     "deadlines": ("zset", lambda: session_keys.deadlines("p000")),
     "early_binds": ("zset", lambda: session_keys.early_binds("p000")),
+    "emptied": ("zset", lambda: session_keys.emptied("p000")),
     "attached": ("set", lambda: session_keys.attached("p000", "node")),
     "user": ("zset", lambda: session_keys.user(USER)),
     "mailbox": ("list", lambda: session_keys.mailbox(USER)),

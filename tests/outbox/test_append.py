@@ -37,7 +37,7 @@ async def test_what_is_in_redis_is_what_the_page_says(log: Log) -> None:
     before = await log.everything()
     assert set(before) == {
         keys.meta(sid), keys.sessions(tag), keys.attached(tag, "n1"), keys.user("bob"), keys.group(tag, "g"),
-        keys.session_groups(sid), keys.group_partitions("g"),
+        keys.session_groups(sid), keys.group_partitions("g"), keys.emptied(tag),
     }  # fmt: skip
     await log.store.outbox.append([Append(sid, b"TAIL", expiry="+500", dedupe_key="k")])
     after = await log.everything()

@@ -59,15 +59,30 @@ async def test_secrets_change_at_each_attach_and_the_last_one_counts_for_the_ttl
 
     assert await resume("one", "two") == ("resumed", "")
     assert await resume("one", "three") == ("resumed", "")  # the welcome with `two` never arrived
-    assert await resume("two", "four") == ("forbidden", "secret")
+    assert await resume("none", "four") == ("forbidden", "secret")
     log.later(59_000)
     assert await resume("one", "four") == ("resumed", "")
     assert await resume("four", "five") == ("resumed", "")
+    assert await resume("three", "six") == ("forbidden", "secret")  # the client has been seen with a newer one
     log.later(60_000)
     before = await log.everything()
     assert await resume("four", "six") == ("forbidden", "secret")
     assert await log.everything() == before
     assert await resume("five", "six") == ("resumed", "")
+
+
+async def test_a_hello_that_is_executed_late_does_not_take_the_session_from_its_client(log: Log) -> None:
+    """Two hellos with the same secret: the client was welcomed by one of them, whichever came first."""
+    sid = (await log.create(secret_hash="one")).sid
+
+    async def resume(secret: str, following: str) -> str:
+        return (await log.attach(sid, NO_CURSOR, secret_hash=secret, next_secret_hash=following)).result
+
+    for following in ("welcomed", "late", "later"):
+        assert await resume("one", following) == "resumed"
+    assert await resume("welcomed", "two") == "resumed"
+    assert await resume("two", "three") == "resumed"
+    assert await resume("late", "four") == "forbidden"
 
 
 async def test_another_user_with_the_right_secret_is_refused(log: Log) -> None:
@@ -201,10 +216,11 @@ async def test_close_leaves_nothing_behind(log: Log) -> None:
     async with Ears(log.client, "n1") as ears:
         assert await log.store.sessions.close(sid, "enough") is True
         assert await ears.messages(1) == [[Kick(sid, 1, "enough")]]
-    places = {keys.group_partitions("g"), keys.group_partitions("h")}
-    assert set(await log.everything()) == places  # only where the groups were: forgotten at the next push to them
-    for group in "gh":
-        assert (await log.store.outbox.append_to_group(group, b"x")).sessions == 0
+    places = {keys.group_partitions("g"), keys.group_partitions("h"), keys.emptied(sid[:4])}
+    assert set(await log.everything()) == places  # only where the groups were, which two sweeps forget
+    await log.store.sessions.sweep()
+    log.later(60_000)
+    await log.store.sessions.sweep()
     assert await log.everything() == {}
     assert await log.store.sessions.close(sid) is False
     assert (await log.push(sid, "x"))[0].status is Status.GONE

@@ -292,12 +292,41 @@ async def test_sessions_without_a_client_give_way_first_the_oldest_of_them(log: 
     assert (await log.create(max_sessions=4)).replaced == (sids[0],), "then the one that was attached longest ago"
 
 
+async def _sweep_twice(log: Log) -> None:
+    """The second one ends what the first one found, a minute later."""
+    await log.store.sessions.sweep()
+    log.later(60_000)
+    await log.store.sessions.sweep()
+
+
+async def test_a_join_of_which_nothing_comes_leaves_nothing_behind(log: Log) -> None:
+    """Where a group has members is written before the join; then the session is gone, or the call is lost."""
+    one = await log.create("bob")
+    await log.store.sessions.close(one.sid)
+    before = set(await log.everything())
+    assert await log.store.sessions.join(one.sid, "g") is False
+    await _sweep_twice(log)
+    assert set(await log.everything()) == before
+
+
+async def test_a_group_is_not_forgotten_while_somebody_joins_it(log: Log) -> None:
+    """Its last member has left, and a sweep has found that, as a new one comes."""
+    one, two = await log.create("bob"), await log.create("bob")
+    await log.store.sessions.join(one.sid, "g")
+    await log.store.sessions.leave(one.sid, "g")
+    await log.store.sessions.join(two.sid, "g")
+    await log.store.sessions.partitions.forget_groups([("g", one.sid[:4])])
+    await _sweep_twice(log)
+    assert (await log.store.outbox.append_to_group("g", tail("x"))).queued == 1
+
+
 async def test_joining_and_leaving_leaves_nothing_behind(log: Log) -> None:
     one, two = await log.create("bob"), await log.create("bob")
     before = set(await log.everything())
     for number in range(20):
         await log.store.sessions.join(one.sid, f"g{number}")
         await log.store.sessions.leave(one.sid, f"g{number}")
+    await _sweep_twice(log)
     assert set(await log.everything()) == before
     await log.store.sessions.join(one.sid, "g")
     await log.store.sessions.join(two.sid, "g")

@@ -9,10 +9,11 @@ import asyncio
 import importlib
 import pkgutil
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import redis.asyncio
 
@@ -52,7 +53,7 @@ class Fault:
     @property
     def timeout(self) -> float:
         """That of the connections which shall meet it."""
-        return SHORT_TIMEOUT if self.name in ("silent", "reply-late") else LONG_TIMEOUT
+        return SHORT_TIMEOUT if self.name in ("silent", "reply-late", "request-late", "pause") else LONG_TIMEOUT
 
     @property
     def is_error(self) -> bool:
@@ -64,6 +65,10 @@ REPLY_LOST = Fault("reply-lost")
 REPLY_CUT = Fault("reply-cut")
 SILENT = Fault("silent")
 REPLY_LATE = Fault("reply-late")
+REQUEST_LATE = Fault("request-late")
+"""Executed when its caller has given up, and has perhaps sent it again."""
+PAUSE = Fault("pause")
+"""The server stands still for longer than its callers wait, on all connections; then it executes what has come."""
 MAX_CLIENTS = Fault("max-clients", b"-ERR max number of clients reached\r\n")
 OOM = Fault("OOM", b"-OOM command not allowed when used memory > 'maxmemory'.\r\n")
 NOSCRIPT = Fault("NOSCRIPT", b"-NOSCRIPT No matching script. Please use EVAL.\r\n")
@@ -84,6 +89,7 @@ FAULTS = (
     Fault("MISCONF", b"-MISCONF Errors writing to the AOF file: No space left on device\r\n"),
     Fault("CLUSTERDOWN", b"-CLUSTERDOWN The cluster is down\r\n"),
 )
+STANDSTILLS = (REQUEST_LATE, PAUSE)
 PAIRS = (
     Fault("reply-lost-twice", then=REPLY_LOST),
     Fault("reply-lost-then-OOM", then=OOM),
@@ -118,6 +124,7 @@ class _Link:
     unanswered: deque[Fault | None] = field(default_factory=deque)
     all_answered: asyncio.Event = field(default_factory=asyncio.Event)
     silent: bool = False
+    late_reply: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class FaultProxy(Proxy):
@@ -133,6 +140,9 @@ class FaultProxy(Proxy):
         self.meanwhile: Callable[[], Awaitable[object]] | None = None
         """Awaited between the server's answer and its loss: what others do before the caller can try again."""
         self._refuse_next = b""
+        self._goes_on = asyncio.Event()
+        self._goes_on.set()
+        self._late: list[asyncio.Task[None]] = []
         self._known: set[bytes] = set()
         self._loader = redis.asyncio.Redis(unix_socket_path=target)
 
@@ -142,6 +152,11 @@ class FaultProxy(Proxy):
     def calm(self) -> None:
         """What is done from now on meets nothing any more."""
         self.fault, self._refuse_next = None, b""
+
+    async def all_executed(self) -> None:
+        """Until nothing is held back any more."""
+        await self._goes_on.wait()
+        await asyncio.gather(*self._late)
 
     async def close(self) -> None:
         await super().close()
@@ -159,16 +174,21 @@ class FaultProxy(Proxy):
         server_reader, server_writer = await asyncio.open_unix_connection(self._target)
         link = _Link(writer, server_writer)
         link.all_answered.set()
-        for work in (self._pass_requests(reader, link), self._pass_replies(server_reader, link)):
-            task = asyncio.create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._start(self._pass_requests(reader, link))
+        self._start(self._pass_replies(server_reader, link))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _pass_requests(self, reader: asyncio.StreamReader, link: _Link) -> None:
         frames = Frames()
         with suppress(OSError):
             while data := await reader.read(1 << 20):
                 for request in frames.feed(data):
+                    await self._goes_on.wait()
                     if not link.silent and not link.writer.is_closing():
                         await self._request(request, link)
         if not link.silent:  # else the server never learns that the other end is gone
@@ -192,6 +212,14 @@ class FaultProxy(Proxy):
             self._send(request, link, fault)
         elif fault is SILENT:
             link.silent = True
+        elif fault is REQUEST_LATE:
+            link.silent = True
+            self._late.append(self._start(self._send_late(request, link)))
+        elif fault is PAUSE:
+            self._goes_on.clear()
+            await asyncio.sleep(LATE)
+            self._goes_on.set()
+            self._send(request, link, None)
         else:
             if fault is MAX_CLIENTS and label == "setname":
                 link.writer.write(fault.error)
@@ -204,12 +232,19 @@ class FaultProxy(Proxy):
         link.all_answered.clear()
         link.server.write(request)
 
+    async def _send_late(self, request: bytes, link: _Link) -> None:
+        await asyncio.sleep(LATE)
+        link.server.write(request)
+        await link.late_reply.wait()
+
     async def _pass_replies(self, server: asyncio.StreamReader, link: _Link) -> None:
         frames = Frames()
         with suppress(OSError):
             while data := await server.read(1 << 20):
                 for reply in frames.feed(data):
-                    if not link.silent:
+                    if link.silent:
+                        link.late_reply.set()
+                    else:
                         await self._reply(reply, link)
         link.writer.close()
 

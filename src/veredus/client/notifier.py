@@ -134,7 +134,8 @@ class Notifier(Ending):
                 rows = [Post(_name(one), tail, expiry, dedupe_key, policy, wait_ms) for one in dict.fromkeys(users)]
                 answers = await desk.outbox.append_to_users(rows)
                 return {row.user: answer for row, answer in zip(rows, answers, strict=True)}
-            how = {"expiry": expiry, "dedupe_key": dedupe_key, "policy": policy}
+            how: dict[str, Any] = {"expiry": expiry, "dedupe_key": dedupe_key, "policy": policy}
+            how["patience"] = self._patience
             if group is not None:
                 return await desk.outbox.append_to_group(group, tail, **how)
             return await desk.outbox.append_to_everyone(tail, **how)

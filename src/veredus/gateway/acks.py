@@ -50,9 +50,11 @@ class Acks:
 
     async def write_now(self, sid: str) -> None:
         """Before the session ends: what its client has acknowledged waits for nobody any more."""
-        ack = self._acks.pop(sid, None)
+        ack = self._acks.get(sid)
         if ack is not None:
             await self._outbox.ack([(sid, *ack[1])])
+            if self._acks.get(sid) is ack:
+                del self._acks[sid]
 
     def _soon(self, delay: float) -> None:
         due = self._loop.time() + delay

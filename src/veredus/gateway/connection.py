@@ -82,6 +82,7 @@ class Connection:
         "ended",
         "generation",
         "identity",
+        "known",
         "later",
         "link",
         "over",
@@ -111,6 +112,8 @@ class Connection:
         """Nothing is sent or handled any more."""
         self.arrivals = 0
         """How many requests have come."""
+        self.known: frozenset[int] = frozenset()
+        """Requests that earlier connections of the session have brought."""
         self.client: Client | None = None
         """As hooks were told of it, and not yet of its end."""
         self.told: asyncio.Event | None = None

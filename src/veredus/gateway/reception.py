@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import math
+import random
 import secrets
 from typing import Any
 
@@ -30,6 +31,7 @@ from veredus.worker.executors.threads import ThreadPool
 logger = logging.getLogger("veredus.gateway")
 
 TRIES = 100
+BYE_PAUSES = (0.05, 0.2, 0.5, 1.0, 2.0)
 AUTH_TIMEOUT = 10.0
 """Seconds that an authenticator may take."""
 GRANT_AGAIN = 0.5
@@ -127,6 +129,7 @@ class Reception:
         if attached.result == "unknown":
             return await self._begin(connection, identity, asked, secret, "reset", attached.reason or "unknown")
         connection.sid, connection.generation = resume.sid, attached.generation
+        connection.known = frozenset(rid for rid, _ in attached.open_requests)
         if connection.over:
             return True
         self._admit(connection, identity, attached.base.seq)
@@ -307,11 +310,16 @@ class Reception:
     # Leaving.
 
     async def _bye(self, sid: str) -> None:
-        try:
-            await self._delivery.write_acks_of(sid)
-            await self._sessions.close(sid, "closed")
-        except StoreError as exc:
-            logger.debug("session %s will end by itself: %s", sid, exc)
+        """Tried for a while. After that it is detached by the search for strays, and ends when its time is over."""
+        for pause in BYE_PAUSES:
+            try:
+                await self._delivery.write_acks_of(sid)
+                await self._sessions.close(sid, "closed")
+            except StoreError as exc:
+                logger.debug("session %s is not closed yet: %s", sid, exc)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            else:
+                return
 
     async def close(self) -> None:
         await self._errands.close(0.0)

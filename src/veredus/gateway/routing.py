@@ -11,7 +11,7 @@ from typing import Any
 from veredus.client.client import Client
 from veredus.client.task import Task
 from veredus.clock import Clock
-from veredus.errors import StoreError
+from veredus.errors import CommandRefused, ServerFull, StoreError
 from veredus.gateway.config import GatewayConfig
 from veredus.gateway.connection import Connection
 from veredus.gateway.delivery import Delivery
@@ -105,13 +105,13 @@ class Router:
         user = connection.identity.user if connection.identity is not None else ""
         origin = Origin(connection.sid, frame.rid, user, math.ceil((self._clock.time() + seconds) * 1000))
         connection.arrivals += 1
-        arrival, state, sure = connection.arrivals, "", True
+        arrival, state, sure = connection.arrivals, "", frame.rid not in connection.known
         try:
             if frame.no_reply:
                 if await self._taking.enqueue(origin, frame, rule, seconds, connection):
                     self._accepted(connection, frame.rid)
                 return
-            state, sure = await self._taking.record(connection, origin, arrival, self._most(connection), until)
+            state, sure = await self._taking.record(connection, origin, arrival, self._most(connection), until, sure)
             if not state:
                 await self._respond_late(connection, origin)
                 return
@@ -206,21 +206,31 @@ class Router:
     # Giving up.
 
     def cancel(self, connection: Connection, rid: int) -> None:
-        user = connection.identity.user if connection.identity else ""
-        connection.turns.start(self._errands, lambda: self._cancel(connection.sid, rid, user))
+        connection.turns.start(self._errands, lambda: self._cancel(connection, rid))
 
-    async def _cancel(self, sid: str, rid: int, user: str) -> None:
-        """The answer first, then the task: whatever it still does is answered already."""
-        try:
-            responded = await self._requests.respond(
-                Origin(sid, rid, user, 0), code=ErrorCode.CANCELLED, error="cancelled"
-            )
-            if responded.status == "sent":
-                self.counters["cancelled"] += 1
-                self._handlers.cancel(sid, rid)
-                await self._drop(sid, rid)
-        except StoreError as exc:
-            logger.debug("request %d of session %s is not cancelled: %s", rid, sid, exc)
+    async def _cancel(self, connection: Connection, rid: int) -> None:
+        """The answer first, then the task: whatever it still does is answered already. If a first answer had no reply,
+        one that is there already may be that one."""
+        sid, user = connection.sid, connection.identity.user if connection.identity else ""
+        tried = False
+
+        async def cancel() -> None:
+            nonlocal tried
+            before, tried = tried, True
+            try:
+                responded = await self._requests.respond(
+                    Origin(sid, rid, user, 0), code=ErrorCode.CANCELLED, error="cancelled"
+                )
+                self.counters["cancelled"] += responded.status == "sent"
+                if responded.status == "sent" or before:
+                    self._handlers.cancel(sid, rid)
+                    await self._drop(sid, rid)
+            except CommandRefused as exc:
+                if isinstance(exc, ServerFull):
+                    raise
+                logger.warning("request %d of session %s cannot be cancelled: %s", rid, sid, exc)
+
+        await self._surely(connection, cancel)
 
     async def _drop(self, sid: str, rid: int) -> None:
         """Which action it was is not recorded: the id is looked for wherever actions go."""

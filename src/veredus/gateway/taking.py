@@ -102,11 +102,12 @@ class Taking:
         return Tries(self._clock, self._outage)
 
     async def record(
-        self, connection: Connection, origin: Origin, arrival: int, most: int, until: float
+        self, connection: Connection, origin: Origin, arrival: int, most: int, until: float, sure: bool
     ) -> tuple[str, bool]:
         """What the store says of the request, and whether it can still be rejected. "" if the store said nothing until
-        then, or until the connection ended. Raises NotTaken."""
+        then, or until the connection ended. Not `sure`: it may be recorded already. Raises NotTaken."""
         tries = self.tries()
+        tries.sure = sure
         while not connection.over and self._clock.monotonic() < until:
             try:
                 state = await self._store.outbox.accept(

@@ -102,7 +102,7 @@ class Sessions(SessionLooks):
         groups = _named(groups)
         sid = sid or keys.new_sid(user)
         epoch = secrets.token_hex(4)
-        await self._announce(sid, groups)
+        await self.partitions.announce(groups, keys.sid_tag(sid), before=True)
         reply = await self.partitions.run(
             CREATE,
             keys.sid_tag(sid),
@@ -124,7 +124,7 @@ class Sessions(SessionLooks):
                 *groups,
             ),
         )
-        await self._announce(sid, groups)
+        await self.partitions.announce(groups, keys.sid_tag(sid))
         if reply == b"revoked":
             raise _revoked()
         if not reply:
@@ -157,7 +157,7 @@ class Sessions(SessionLooks):
         except ConfigError:
             return Attached(Verdict.UNKNOWN, Reason.UNKNOWN)  # clients send what they like
         named = _named(groups)
-        await self._announce(sid, named)
+        await self.partitions.announce(named, tag, before=True)
         reply = await self.partitions.run(
             ATTACH,
             tag,
@@ -181,7 +181,7 @@ class Sessions(SessionLooks):
                 *named,
             ),
         )
-        await self._announce(sid, named)
+        await self.partitions.announce(named, tag)
         result, reason = reply[0].decode(), reply[1].decode()
         if result == Verdict.REVOKED:
             raise _revoked()
@@ -253,7 +253,9 @@ class Sessions(SessionLooks):
             most=SWEEP_PARTITIONS,
         )
         left = False
-        for expired, orphans, due, flushed, dropped, more in replies:
+        empty: list[tuple[str, str]] = []
+        for tag, (expired, orphans, due, flushed, dropped, more, groups) in zip(keys.TAGS, replies, strict=True):
+            empty += [(text(group), tag) for group in groups]
             swept.expired += [text(sid) for sid in expired]
             swept.orphans += [text(sid) for sid in orphans]
             for member in due:
@@ -265,6 +267,7 @@ class Sessions(SessionLooks):
             swept.flushed += flushed
             swept.dropped += dropped
             left = left or bool(more)
+        await self.partitions.forget_groups(empty)
         if not left:
             for node in dead:
                 await self._nodes.bury(node)
@@ -293,7 +296,7 @@ class Sessions(SessionLooks):
     async def join(self, sid: str, group: str) -> bool:
         """False if the session is gone; raises ConfigError if it is in too many groups."""
         keys.check_name("group", group)
-        await self._announce(sid, [group])
+        await self.partitions.announce([group], keys.sid_tag(sid), before=True)
         reply = (
             await self.partitions.run_rows(
                 JOIN,
@@ -303,7 +306,7 @@ class Sessions(SessionLooks):
                 head=(MAX_GROUPS_PER_SESSION,),
             )
         )[0]
-        await self._announce(sid, [group])
+        await self.partitions.announce([group], keys.sid_tag(sid))
         if reply == -1:
             raise ConfigError("group", group, f"at most {MAX_GROUPS_PER_SESSION} groups per session")
         return bool(reply)
@@ -312,10 +315,10 @@ class Sessions(SessionLooks):
         """The client has a new token: the session is in the groups that it names, and no longer in those that only the
         token before named. What the client or the app has joined stays. False if the session is gone. Raises
         Unauthorized if the token is revoked; `issued` is that of `create`."""
-        named = _named(groups)
-        await self._announce(sid, named)
-        reply = await self.partitions.run(GRANT, keys.sid_tag(sid), (sid, issued, len(named), *named))
-        await self._announce(sid, named)
+        named, tag = _named(groups), keys.sid_tag(sid)
+        await self.partitions.announce(named, tag, before=True)
+        reply = await self.partitions.run(GRANT, tag, (sid, issued, len(named), *named))
+        await self.partitions.announce(named, tag)
         if reply == -1:
             raise _revoked()
         return bool(reply)
@@ -325,16 +328,7 @@ class Sessions(SessionLooks):
         replies = await self.partitions.run_rows(
             LEAVE, [(sid, group)], lambda row: keys.sid_tag(row[0]), lambda row: row
         )
-        if replies[0] == 2:
-            await self.partitions.forget_group(group, keys.sid_tag(sid))
         return bool(replies[0])
-
-    async def _announce(self, sid: str, groups: Sequence[str]) -> None:
-        """Where a group has members. Before the join, so that a crash hides nobody, and after it: see
-        `Partitions.forget_group`."""
-        places = [keys.group_partitions(keys.check_name("group", group)) for group in groups]
-        if places:
-            raise_first(await self._redis.command_each([("SADD", place, keys.sid_tag(sid)) for place in places]))
 
 
 def _revoked() -> Unauthorized:

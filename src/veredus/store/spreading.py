@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from veredus.errors import NotReady, StoreError
 from veredus.model.delivery import PushResult, Spread, Status
 from veredus.store.connection import Argument
 from veredus.store.outbox_rows import DEDUPE_MS, Post, policy_code, push_result
-from veredus.store.partitions import Partitions, raise_first
+from veredus.store.partitions import NotReadyTries, Partitions
 from veredus.store.redis import Redis
 from veredus.store.scripts import load
 from veredus.wire import session_keys as keys
@@ -72,24 +74,31 @@ class Spreading:
         return (await self.append_to_users([Post(user, tail, expiry, dedupe_key, policy, wait_ms)]))[0]
 
     async def append_to_group(
-        self, group: str, tail: bytes, *, expiry: str = "", dedupe_key: str = "", policy: str = ""
+        self,
+        group: str,
+        tail: bytes,
+        *,
+        expiry: str = "",
+        dedupe_key: str = "",
+        policy: str = "",
+        patience: float = 0.0,
     ) -> Spread:
         """To every member of a group, a bounded number of sessions per call. Each member gets it at most once; who
-        joins or leaves meanwhile may or may not."""
+        joins or leaves meanwhile may or may not. A server that is not ready is asked again for `patience` seconds."""
         place = keys.group_partitions(keys.check_name("group", group))
         tags = [tag.decode() for tag in await self._redis.command("SMEMBERS", place, key=place)]
         spread, empty = await self._spread(
-            sorted(tags), lambda tag: keys.group(tag, group), tail, expiry, dedupe_key, policy
+            sorted(tags), lambda tag: keys.group(tag, group), tail, expiry, dedupe_key, policy, patience
         )
-        for tag in empty:
-            await self.partitions.forget_group(group, tag)
+        with suppress(StoreError):  # all members have it; what is not forgotten now is by a sweep
+            await self.partitions.forget_groups([(group, tag) for tag in empty])
         return spread
 
     async def append_to_everyone(
-        self, tail: bytes, *, expiry: str = "", dedupe_key: str = "", policy: str = ""
+        self, tail: bytes, *, expiry: str = "", dedupe_key: str = "", policy: str = "", patience: float = 0.0
     ) -> Spread:
         """To every session there is, a bounded number per call."""
-        return (await self._spread(keys.TAGS, keys.sessions, tail, expiry, dedupe_key, policy))[0]
+        return (await self._spread(keys.TAGS, keys.sessions, tail, expiry, dedupe_key, policy, patience))[0]
 
     async def _spread(
         self,
@@ -99,13 +108,16 @@ class Spreading:
         expiry: str,
         dedupe_key: str,
         policy: str,
+        patience: float,
     ) -> tuple[Spread, list[str]]:
-        """Walk the indexes of many partitions side by side. Also returns the partitions in which nobody was found."""
+        """Walk the indexes of many partitions side by side. Also returns the partitions in which nobody was found. Only
+        the calls that a server was not ready for are made again: the members before them have it."""
         how = policy_code(policy)
         counts: Counter[Status] = Counter()
         seen: set[str] = set()
         waiting = list(reversed(tags))
         walks: dict[str, str] = {}
+        again = NotReadyTries(patience)
         while waiting or walks:
             while waiting and len(walks) < PARTITIONS_AT_ONCE:
                 walks[waiting.pop()] = ""
@@ -115,8 +127,11 @@ class Spreading:
                 return (DEDUPE_MS, index_of(tag), walks[tag], CHUNK, expiry, dedupe_key, how, tail)
 
             replies = await self.partitions.run_tags(SPREAD, args_of, batch)
-            raise_first(replies)
-            for tag, (last, codes) in zip(batch, replies, strict=True):
+            refused = again.of(replies)
+            for tag, reply in zip(batch, replies, strict=True):
+                if isinstance(reply, NotReady):
+                    continue
+                last, codes = reply
                 statuses = Counter(Status(code.decode()) for code in codes)
                 del statuses[Status.GONE]  # whoever has ended, and was not swept yet, is none of them any more
                 if statuses:
@@ -126,4 +141,6 @@ class Spreading:
                     walks[tag] = last.decode()
                 else:
                     del walks[tag]
+            if refused is not None:
+                await again.wait(refused, is_begun=bool(seen) and not dedupe_key)
         return Spread(dict(counts)), [tag for tag in tags if tag not in seen]

@@ -75,6 +75,11 @@ def early_binds(tag: str) -> str:
     return f"{ROOT}:{{{tag}}}:bd"
 
 
+def emptied(tag: str) -> str:
+    """Groups that perhaps have no member in the partition (any more), by when a sweep looks."""
+    return f"{ROOT}:{{{tag}}}:ge"
+
+
 def attached(tag: str, node: str) -> str:
     """SET of the sessions that are attached to a node."""
     return f"{ROOT}:{{{tag}}}:n:{node}"

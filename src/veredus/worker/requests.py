@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from veredus import forks
 from veredus.client.carried import with_carried
-from veredus.errors import ConfigError, OutboxFull, StoreError
+from veredus.errors import ConfigError, ConnectionLost, NotReady, OutboxFull, ServerFull, StoreError
 from veredus.model.delivery import MAX_BODY, PushResult, Status, SyncHint
 from veredus.model.frames import ErrorCode, Kind, Message
 from veredus.model.job import Job
@@ -110,16 +110,25 @@ class RequestClient:
         return await self._append(row, full)
 
     async def _append(self, row: Append, full: str) -> PushResult:
+        """Its key lets it be sent again, whatever came of it, until nobody waits for the answer any more."""
         pause = 0.02
         while True:
-            result = (await self._outbox.append([row]))[0]
-            if result.status is not Status.FULL:
-                return result
-            if full == "raise":
-                raise OutboxFull(f"session {self.session}: no room for another message until its client has read some")
-            if full == "drop" or self._clock.time() * 1000 >= self._deadline_ms:
-                self.dropped += 1
-                return result
+            is_over = self._clock.time() * 1000 >= self._deadline_ms
+            try:
+                result = (await self._outbox.append([row]))[0]
+            except (NotReady, ConnectionLost, ServerFull) as exc:
+                if is_over or (isinstance(exc, ServerFull) and full != "wait"):
+                    raise
+            else:
+                if result.status is not Status.FULL:
+                    return result
+                if full == "raise":
+                    raise OutboxFull(
+                        f"session {self.session}: no room for another message until its client has read some"
+                    )
+                if full == "drop" or is_over:
+                    self.dropped += 1
+                    return result
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, 0.5)
 

@@ -16,7 +16,7 @@ local function erase(sid, reason)
       keys[#keys + 1] = base .. 'C:' .. requests[i]
     end
   end
-  for _, group in ipairs(redis.call('SMEMBERS', base .. 'g')) do redis.call('ZREM', partition .. 'g:' .. group, sid) end
+  for _, group in ipairs(redis.call('SMEMBERS', base .. 'g')) do end_membership(partition, group, sid) end
   delete_all(keys)
   redis.call('ZREM', partition .. 'all', sid)
   redis.call('ZREM', partition .. 'x', sid)

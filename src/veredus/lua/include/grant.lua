@@ -12,7 +12,7 @@ local function grant(base, sid, groups)
   end
   for _, group in ipairs(before) do
     if not named[group] then
-      redis.call('ZREM', partition .. 'g:' .. group, sid)
+      end_membership(partition, group, sid)
       redis.call('SREM', base .. 'g', group)
     end
   end

@@ -50,6 +50,17 @@ local function look_up_all(first, width, count, now)
   end
 end
 
+-- end_membership: a session is no member any more. If it was the last one in this partition, a sweep has to forget the
+-- partition: where a group has members stands in another slot. Returns whether it was a member.
+local function end_membership(partition, group, sid)
+  local was_member = redis.call('ZREM', partition .. 'g:' .. group, sid) == 1
+  if was_member and redis.call('EXISTS', partition .. 'g:' .. group) == 0 then
+    redis.call('ZADD', partition .. 'ge', 'NX', NOW, group)
+    redis.call('PEXPIRE', partition .. 'ge', 86400000)
+  end
+  return was_member
+end
+
 -- header: the three numbers an entry begins with: ts, expiry, bytes of the log so far (of mail: until, expiry, bytes).
 local function header(entry) return struct.unpack('>I8I8I8', entry) end
 

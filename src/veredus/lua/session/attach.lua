@@ -5,6 +5,8 @@
 -- include: checks chunks log floors excerpt grant grow tokens
 -- The secret that was presented stays good for as long as the session would outlive the connection: the welcome with the
 -- next one may be lost, and the client away for a while.
+-- If another secret than the last one is presented, that one is kept too (`ko`): two hellos of one client may be executed in
+-- either order, and the one that it was welcomed with may be the older one.
 -- The groups are those that the client's token names now. A session that an operator has ended is closed, not unknown.
 -- The rules for the cursor are those of model/delivery.judge_cursor.
 local channel, sid, user, secret, next_secret, grace, epoch = unpack(ARGV, 1, 7)
@@ -17,14 +19,17 @@ local issued = issued_at(ARGV[16], now)
 local partition = partition_of(sid)
 local base = partition .. 's:' .. sid .. ':'
 local m = redis.call('HMGET', base .. 'm', 'x', 'u', 'k', 'k2', 'kt', 'e', 'g', 'n', 'f', 'ft', 'pf', 's', 'lt', 'cb',
-  'ttl')
+  'ttl', 'ko')
 if not m[12] then
   local reason = string.match(redis.call('GET', base .. 'e') or '', '^%w+ (disconnected.*)')
   return reason and { 'closed', reason } or { 'unknown', 'unknown' }
 end
 if m[1] ~= '0' and tonumber(m[1]) <= now then return { 'unknown', 'expired' } end
 if m[2] ~= user then return { 'forbidden', 'user' } end
-if m[3] ~= secret and not (m[4] == secret and tonumber(m[5]) > now) then return { 'forbidden', 'secret' } end
+local older = ' ' .. (m[4] or '') .. ' ' .. (m[16] or '') .. ' '
+local is_older = m[3] ~= secret and secret ~= '' and string.find(older, ' ' .. secret .. ' ', 1, true)
+  and tonumber(m[5]) > now
+if m[3] ~= secret and not is_older then return { 'forbidden', 'secret' } end
 if is_revoked(partition, user, issued) then return { 'revoked', 'revoked' } end
 expect(partition .. 'x', 'zset')
 expect(partition .. 'n:' .. node, 'set')
@@ -71,7 +76,8 @@ if m[8] ~= '' then
   kick(m[8], sid, tonumber(m[7]), 'superseded')
 end
 redis.call('HSET', base .. 'm', 'g', generation, 'n', node, 'c', connection, 'st', 'a', 'x', 0, 'k', next_secret,
-  'k2', secret, 'kt', now + math.max(tonumber(grace), tonumber(m[15])), 'ti', issued)
+  'k2', secret, 'kt', now + math.max(tonumber(grace), tonumber(m[15])), 'ti', issued,
+  'ko', is_older and string.sub(m[3] .. older, 1, 325) or '')
 redis.call('ZREM', partition .. 'x', sid)
 redis.call('SADD', partition .. 'n:' .. node, sid)
 redis.call('ZADD', partition .. 'all', 0, sid)

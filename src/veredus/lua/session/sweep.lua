@@ -1,11 +1,12 @@
 -- sweep: what time has made of the sessions of some partitions: orphans, the expired, requests and binds that are overdue.
 -- KEYS  partition
 -- ARGV  channel limit late_mark extra nodes {node}* count {tag}* [now_ms]
--- RETURNS  per partition {{expired sid}*, {orphaned sid}*, {due sid.rid}*, flushed, dropped, left}
+-- RETURNS  per partition {{expired sid}*, {orphaned sid}*, {due sid.rid}*, flushed, dropped, left, {empty group}*}
 -- include: chunks log mail erase binding leaving
 -- At most `limit` of each kind per partition. The nodes are dead ones: their sessions are detached; `left` is 1 if they have
 -- more. Overdue requests are only named: whoever swept gives them their terminal response, and the first one counts. What
--- is bound to a request that never came goes into the log as late.
+-- is bound to a request that never came goes into the log as late. Groups that perhaps have no member here (`ge`) are named
+-- if that is so: whoever swept forgets that they have members here.
 local channel, limit, late_mark, extra, nodes = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local count = tonumber(ARGV[6 + nodes])
 local now, now_us = moment(ARGV[7 + nodes + count])
@@ -46,6 +47,22 @@ local function due_requests(partition)
   return due
 end
 
+-- empty_groups: 0 is the score of groups that somebody is about to join, which may take a while.
+local function empty_groups(partition)
+  local empty, rows = {}, redis.call('ZRANGEBYSCORE', partition .. 'ge', '-inf', now, 'WITHSCORES', 'LIMIT', 0, 100)
+  for i = 1, #rows, 2 do
+    local group = rows[i]
+    if rows[i + 1] == '0' then
+      redis.call('ZADD', partition .. 'ge', now + 60000, group)
+    elseif redis.call('EXISTS', partition .. 'g:' .. group) == 1 then
+      redis.call('ZREM', partition .. 'ge', group)
+    else
+      empty[#empty + 1] = group
+    end
+  end
+  return empty
+end
+
 local function release_early(s, rid)
   local flushed = 0
   local befores, afters, dropped = release_held(s, rid, function(late) return late == 's' end)
@@ -81,7 +98,7 @@ for i = 1, count do
       flushed, dropped = flushed + sent, dropped + lost
     end
   end
-  replies[i] = { expired, orphans, due, flushed, dropped, left }
+  replies[i] = { expired, orphans, due, flushed, dropped, left, empty_groups(partition) }
 end
 save_all()
 tell_nodes(channel)
