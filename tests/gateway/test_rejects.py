@@ -145,6 +145,37 @@ async def test_a_request_that_a_closed_queue_refused_may_be_sent_again_with_its_
         assert [one["body"] for one in await client.take(2)] == ["before", "x"], "what is bound to it has waited"
 
 
+async def test_a_request_that_was_taken_is_not_rejected_when_it_is_sent_again_after_a_resume(app: App) -> None:
+    """Its first `accept` may have been lost: whatever refuses new ones now, this one runs."""
+    release = asyncio.Event()
+
+    @app.action("slow", queue="r")
+    async def slow(text: str) -> str:
+        await release.wait()
+        return text
+
+    async with gateway(app, request_rate=0.001, request_burst=2) as gw, app.worker("r"):
+        client = await JsonClient.open(gw, "ada")
+        await client.request(1, "slow", {"text": "1"})
+        await client.frame("accept", rid=1)
+        client.cut()
+        client = await JsonClient.open(gw, "ada", client.resumption())
+        for rid in (2, 3, 4):
+            await client.request(rid, "slow", {"text": str(rid)})
+        assert [(await client.next())["t"] for _ in range(3)].count("reject") == 1
+        await client.request(2, "slow", {"text": "2"})  # twice on one connection: nothing is said of it again
+        await client.request(1, "slow", {"text": "1"})
+        answer = await client.next()
+        assert (answer["t"], answer["rid"]) == ("accept", 1)
+        gw.delivery.degraded = True
+        await client.request(1, "slow", {"text": "1"})
+        assert (await client.next())["t"] == "accept"
+        gw.delivery.degraded = False
+        await client.request(1, "no such action any more")
+        assert (await client.frame("msg", rid=1))["code"] == 404
+        release.set()
+
+
 async def test_a_request_whose_unique_task_is_there_already_is_refused_at_once(app: App) -> None:
     release = asyncio.Event()
     ran: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
@@ -87,10 +88,13 @@ class Connection:
         "link",
         "over",
         "reading",
+        "recorded",
+        "resumed_at",
         "sid",
         "told",
         "transport",
         "turns",
+        "waiting",
         "written_ack",
     )
 
@@ -120,6 +124,12 @@ class Connection:
         """Set when hooks have been told of it."""
         self.ended: tuple[int, str] | None = None
         """How this side has ended it."""
+        self.recorded: frozenset[int] = frozenset()
+        """Requests that connections before this one have brought and that had no answer yet."""
+        self.resumed_at = -math.inf
+        """When it took up a session of connections before."""
+        self.waiting = 0
+        """How many requests wait here because they cannot be rejected yet."""
         self.turns = Turns()
         self.later: deque[ServerEvent] = deque()
         """What has come and is not handled yet."""

@@ -135,7 +135,8 @@ class Reception:
         self._admit(connection, identity, attached.base.seq)
         welcome = self._welcome(resume.sid, secret, attached.result, attached.reason, attached.base, attached.top)
         open_requests = tuple(OpenRequest(rid, state) for rid, state in attached.open_requests)
-        now = self._clock.monotonic()
+        connection.recorded = frozenset(rid for rid, state in attached.open_requests if state == "open")
+        now = connection.resumed_at = self._clock.monotonic()
         connection.link.welcome(
             welcome._replace(open=open_requests),
             attached.entries,

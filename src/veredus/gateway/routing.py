@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import logging
 import math
@@ -30,6 +31,8 @@ logger = logging.getLogger("veredus.gateway")
 Key = tuple[str, int]
 HINT_RATE, HINTS_AT_ONCE = 5.0, 3
 """Unknown actions per second for which a similar name is looked for."""
+MOST_WAITING = 64
+"""Requests of one connection that wait because they cannot be rejected yet."""
 
 
 class Router:
@@ -71,11 +74,40 @@ class Router:
         rule = self._actions.get(frame.action)
         if frame.body == b"null" and frame.encoding == "json":
             frame = frame._replace(body=b"")  # what most languages send where there are no arguments
+        if frame.rid in connection.recorded:
+            self._errands.start(self._take_again(connection, frame, rule))
+            return
         refusal = self._refusal(connection, frame, rule)
         if refusal is not None or rule is None:
-            self._reject(connection, frame.rid, refusal or self._unknown(frame.action))
+            if refusal is not None and refusal.retryable and frame.no_reply and self._taking.in_doubt(connection):
+                self._wait(connection, frame, refusal)
+            elif (connection.sid, frame.rid) not in self.open:  # else it came twice, and was taken the first time
+                self._reject(connection, frame.rid, refusal or self._unknown(frame.action))
             return
         self._errands.start(self._take(connection, frame, rule))
+
+    def _wait(self, connection: Connection, frame: Request, refusal: Refusal) -> None:
+        """It may have been passed on by a connection before: it is refused only when that can no longer be."""
+        if connection.waiting >= MOST_WAITING:
+            connection.end(CloseCode.RATE_LIMITED, "too many requests without reply", retry_after_ms=1000)
+            return
+
+        async def ask_later() -> None:
+            await asyncio.sleep(refusal.retry_after_ms / 1000)
+            connection.waiting -= 1
+            if not connection.over:
+                self.request(connection, frame)
+
+        connection.waiting += 1
+        self._errands.start(ask_later())
+
+    async def _take_again(self, connection: Connection, frame: Request, rule: ActionRule | None) -> None:
+        """It was taken on a connection before this one: it cannot be rejected any more, whatever the limits say now."""
+        if rule is not None:
+            await self._take(connection, frame, rule)
+        else:
+            user = connection.identity.user if connection.identity is not None else ""
+            await self._respond(connection, Origin(connection.sid, frame.rid, user, 0), self._unknown(frame.action))
 
     def _refusal(self, connection: Connection, frame: Request, rule: ActionRule | None) -> Refusal | None:
         now = self._clock.monotonic()
@@ -175,8 +207,7 @@ class Router:
 
     async def _surely(self, connection: Connection, act: Callable[[], Awaitable[None]]) -> None:
         """Until it is done. A client that is gone sends its request again, or the deadline of the record answers it."""
-        tries = self._taking.tries()
-        tries.sure = False
+        tries = self._taking.tries(math.inf)
         while not connection.over:
             try:
                 await act()

@@ -29,6 +29,7 @@ from veredus.errors import (
     QueueError,
     StoreError,
     TaskIdConflict,
+    VeredusError,
 )
 from veredus.gateway.connection import Connection
 from veredus.gateway.limits import Refusal
@@ -44,6 +45,9 @@ logger = logging.getLogger("veredus.gateway")
 PATIENCE = 3.0
 """Seconds for which a call that certainly did nothing is tried again."""
 MAX_PAUSE = 1.0
+DOUBT = 120.0
+"""Seconds after a resume in which a call of the gateway before may still arrive: until that one notices that its client
+is gone, and until its network has delivered what it sent."""
 OUTAGE = 3
 """After so many tries without a reply, new requests are refused before anything is sent."""
 
@@ -59,19 +63,24 @@ class NotTaken(Exception):
 class Tries:
     """The tries of one call to the store."""
 
-    def __init__(self, clock: Clock, outage: Callable[[StoreError], None]) -> None:
+    def __init__(self, clock: Clock, outage: Callable[[StoreError], None], doubt_until: float) -> None:
         self._clock = clock
         self._outage = outage
+        self._doubt_until = doubt_until
         self._give_up = clock.monotonic() + PATIENCE
         self._pause = 0.05
         self._failed = 0
-        self.sure = True
-        """Whether no try was, or will be, executed."""
+        self._sure = True
 
-    async def wait(self, exc: StoreError) -> None:
+    @property
+    def sure(self) -> bool:
+        """Whether no try was, or will be, executed."""
+        return self._sure and self._clock.monotonic() >= self._doubt_until
+
+    async def wait(self, exc: VeredusError) -> None:
         """Before the next try. Raises NotTaken if there is no point in one, and it is certain that nothing happened."""
         self._failed += 1
-        self.sure = self.sure and (isinstance(exc, NotSent) or not isinstance(exc, ConnectionLost))
+        self._sure = self._sure and (isinstance(exc, NotSent) or not isinstance(exc, ConnectionLost))
         if self._failed == OUTAGE and isinstance(exc, ConnectionLost):
             self._outage(exc)
         is_final = isinstance(exc, CommandRefused | AuthError) or self._clock.monotonic() + self._pause > self._give_up
@@ -98,8 +107,13 @@ class Taking:
         self._outage = outage
         self._options: dict[str, Options] = {}
 
-    def tries(self) -> Tries:
-        return Tries(self._clock, self._outage)
+    def tries(self, doubt_until: float = -math.inf) -> Tries:
+        """`doubt_until`: before that, others may have made the same call."""
+        return Tries(self._clock, self._outage, doubt_until)
+
+    def in_doubt(self, connection: Connection) -> bool:
+        """Whether a request without reply may have been passed on by a connection before: nothing records it."""
+        return self._clock.monotonic() < connection.resumed_at + DOUBT
 
     async def record(
         self, connection: Connection, origin: Origin, arrival: int, most: int, until: float, sure: bool
@@ -127,7 +141,7 @@ class Taking:
         """True once its task is in its queue. A recorded request is tried until its deadline, which answers it then
         (False); one without a record for as long as its connection is there. Raises NotTaken."""
         began = self._clock.monotonic()
-        tries = self.tries()
+        tries = self.tries(-math.inf if while_here is None else while_here.resumed_at + DOUBT)
         while True:
             left = seconds - (self._clock.monotonic() - began)
             if (while_here is None and left <= 0) or (while_here is not None and while_here.over):
@@ -139,9 +153,12 @@ class Taking:
                 await tries.wait(exc)
             except PayloadError as exc:
                 raise NotTaken(Refusal(ErrorCode.TOO_LARGE, str(exc), False), tries.sure) from exc
-            except DuplicateTask as exc:
-                raise NotTaken(Refusal(ErrorCode.CONFLICT, str(exc), False), tries.sure) from exc
-            except QueueError as exc:
+            except (DuplicateTask, QueueError) as exc:
+                if while_here is not None and not tries.sure:  # with a record, the refusal would be the response
+                    await tries.wait(exc)
+                    continue
+                if isinstance(exc, DuplicateTask):
+                    raise NotTaken(Refusal(ErrorCode.CONFLICT, str(exc), False), tries.sure) from exc
                 raise NotTaken(Refusal(ErrorCode.UNAVAILABLE, str(exc), True, 1000), tries.sure) from exc
             else:
                 return True
