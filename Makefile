@@ -76,8 +76,8 @@ crash: $(STAMP) ## every fault at every call; storms of kill -9, failovers, part
 	@$(if $(FULL),$(FULL) $(BIN)/python -m pytest -q -n $(JOBS) tests/faults)
 	@$(FULL) $(BIN)/python -m pytest -q -s $(if $(FULL),tests/crash tests/cluster tests/upgrade tests/groups/test_crash.py,tests/crash/test_storm.py tests/crash/test_order.py)
 
-chaos: $(STAMP) ## the gateway's storm: 100,000 pushes, 5,000 requests, everything killed; a stuck reader; hostile clients (SIZE=small: a minute)
-	@$(FULL) $(BIN)/python -m pytest -q -s tests/gateway/test_chaos.py tests/gateway/test_stuck.py tests/gateway/test_storm_of_returns.py tests/peer/test_lost_sessions.py tests/hostile/test_measured.py
+chaos: $(STAMP) ## the gateway's storm: 100,000 pushes, 5,000 requests, everything killed; five minutes of outages; a stuck reader; hostile clients (SIZE=small: a minute)
+	@$(FULL) $(BIN)/python -m pytest -q -s tests/gateway/test_chaos.py tests/gateway/test_outage_storm.py tests/gateway/test_stuck.py tests/gateway/test_storm_of_returns.py tests/peer/test_lost_sessions.py tests/hostile/test_measured.py
 
 full: $(STAMP) ## all other folders that have full sizes: a million tasks, long runs of the models, leaders killed
 	@VEREDUS_TEST_FULL=1 $(BIN)/python -m pytest -q -s tests/scheduler tests/inspector tests/link tests/outbox tests/dashboard tests/handlers tests/foreign tests/integration/test_full_server.py tests/integration/test_slow_link.py

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -73,8 +74,20 @@ class Process:
 class Site:
     """Two gateways (each with its own ports) and workers, all of `tests.gateway.site`."""
 
-    def __init__(self, server: RealServer, folder: Path, *, gateways: int = 2, processes: int = 1) -> None:
+    def __init__(
+        self,
+        server: RealServer,
+        folder: Path,
+        *,
+        gateways: int = 2,
+        processes: int = 1,
+        urls: Sequence[str] = (),
+        settings: Sequence[str] = (),
+    ) -> None:
+        """`urls`: where each gateway finds the server, if not directly; `settings`: more of their command line."""
         self.server = server
+        self._urls = dict(enumerate(urls))
+        self._settings = settings
         self._folder = folder
         self.processes: list[Process] = []
         self.ports: list[tuple[int, int]] = []
@@ -86,14 +99,15 @@ class Site:
 
     def gateway(self, number: int, ws: int, quic: int, *more: str) -> Process:
         where = ("--ws", f"127.0.0.1:{ws}", "--quic", f"127.0.0.1:{quic}", "--http", "off")
-        return self._run(f"gateway{number}", "gateway", "tests.gateway.site:app", *where, *QUICK, *more)
+        command = ("gateway", "tests.gateway.site:app", *where, *QUICK, *self._settings, *more)
+        return self._run(f"gateway{number}", *command, url=self._urls.get(number, self.server.url))
 
-    def worker(self, number: int = 0) -> Process:
-        lease = ("--lease", "1.5", "--shutdown-timeout", "2")
-        return self._run(f"worker{number}", "worker", "tests.gateway.site:app", *lease)
+    def worker(self, number: int = 0, *, lease: str = "1.5") -> Process:
+        command = ("worker", "tests.gateway.site:app", "--lease", lease, "--shutdown-timeout", "2")
+        return self._run(f"worker{number}", *command, url=self.server.url)
 
-    def _run(self, name: str, *arguments: str) -> Process:
-        process = Process(list(arguments), self.server.url, self._folder / f"{name}.log")
+    def _run(self, name: str, *arguments: str, url: str) -> Process:
+        process = Process(list(arguments), url, self._folder / f"{name}.log")
         self.processes.append(process)
         return process
 

@@ -28,3 +28,20 @@ async def work(n: int, ms: float = 0, gate: str = "") -> dict[str, Any]:
 @app.action("echo", where="gateway")
 async def echo(text: str) -> str:
     return text
+
+
+def _note(key: str) -> str:
+    """Every run of a handler is a line in a file: whose it was, and which process ran it."""
+    with open(os.environ["VEREDUS_TEST_RUNS"], "a") as runs:
+        runs.write(f"{key} {os.getpid()}\n")
+    return key
+
+
+@app.action("note", max_retry=50, retry_delay=0.05, deadline=100)
+async def note(key: str) -> str:
+    return _note(key)
+
+
+@app.action("note_here", where="gateway", deadline=100)
+async def note_here(key: str) -> str:
+    return _note(key)

@@ -76,19 +76,24 @@ class JsonClient:
     async def next(self, seconds: float = PATIENCE) -> dict[str, Any]:
         """The next frame, whatever it is; pings are answered by the way."""
         async with asyncio.timeout(seconds):
-            while True:
-                while not self._frames:
-                    text = await self._socket.recv()
-                    assert isinstance(text, str)
-                    self._frames = [json.loads(line) for line in text.splitlines() if line]
-                frame = self._frames.pop(0)
-                if frame["t"] == "ping":
-                    await self.send({"t": "pong", "echo": frame.get("echo", 0)})
-                    continue
-                if frame["t"] == "msg":
-                    self.messages.append(frame)
-                    self.cursor = {"epoch": self.cursor["epoch"], "seq": frame["seq"], "ts": frame["ts"]}
-                return frame
+            while (frame := await self.heard(seconds))["t"] == "ping":
+                pass
+            return frame
+
+    async def heard(self, seconds: float = PATIENCE) -> dict[str, Any]:
+        """The next frame, pings too."""
+        async with asyncio.timeout(seconds):
+            while not self._frames:
+                text = await self._socket.recv()
+                assert isinstance(text, str)
+                self._frames = [json.loads(line) for line in text.splitlines() if line]
+            frame = self._frames.pop(0)
+            if frame["t"] == "ping":
+                await self.send({"t": "pong", "echo": frame.get("echo", 0)})
+            elif frame["t"] == "msg":
+                self.messages.append(frame)
+                self.cursor = {"epoch": self.cursor["epoch"], "seq": frame["seq"], "ts": frame["ts"]}
+            return frame
 
     async def frame(self, kind: str, seconds: float = PATIENCE, **fields: Any) -> dict[str, Any]:
         """The next frame of this kind and with these fields; what comes before it is noted and passed over."""
