@@ -11,6 +11,7 @@ import pytest
 
 import veredus.dashboard.forms
 from tests.dashboard.conftest import ADDRESS, TOKEN, Api, Making
+from tests.gateway.support import JsonClient
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, forever, until
 from veredus import App
@@ -258,6 +259,22 @@ async def test_lanes_are_released_and_limits_removed(app: App, api: Api, inspect
     assert await inspector.limits("mail") == []
 
 
+async def test_clients_are_disconnected_and_their_tokens_revoked(app: App, api: Api) -> None:
+    async with app.gateway(ws="127.0.0.1:0", quic="off", http="off") as gateway:
+        one, two, three = [await JsonClient.open(gateway, "ada") for _ in range(3)]
+        other = await JsonClient.open(gateway, "bob")
+        assert await api.post("session/close", id=one.sid, reason="spam") == {"changed": True}
+        closed = await one.frame("close")
+        assert (closed["code"], closed["reason"]) == (4504, "spam")
+        assert await api.post("session/close", id=one.sid) == {"changed": False}
+        assert await api.post("user/revoke", user="ada", before="2020-01-01T00:00:00Z") == {"ended": 0}
+        assert await api.post("user/revoke", user="ada") == {"ended": 2}
+        for client in (two, three):
+            assert await client.close_code() == 4501
+        assert await api.post("user/disconnect", user="bob") == {"ended": 1}
+        assert await other.close_code() == 4504
+
+
 @pytest.mark.parametrize(
     ("name", "body", "status", "field"),
     [
@@ -279,6 +296,10 @@ async def test_lanes_are_released_and_limits_removed(app: App, api: Api, inspect
         ("jobs/start", {"queue": "mail", "verb": "run", "state": "retyr"}, 400, "state"),
         ("jobs/start", {"queue": "mail", "verb": "cancel", "state": "retry"}, 400, "state"),
         ("jobs/stop", {"id": "nope"}, 404, None),
+        ("session/close", {"id": "nope"}, 400, "session"),
+        ("user/disconnect", {"reason": "x"}, 400, "user"),
+        ("user/disconnect", {"user": "ada", "reason": "x" * 101}, 400, "reason"),
+        ("user/revoke", {"user": "ada", "before": "tomorrow"}, 400, "before"),
         ("queue/pause", {"queue": "mail", "forec": True}, 400, "field"),
         ("queue/pause", {"queue": "mial"}, 404, None),
         ("queue/close", {"queue": "mial"}, 404, None),

@@ -262,6 +262,12 @@ async def test_sessions_come_page_by_page_or_all_of_one_user(api: Api, valkey_se
     assert [row["session_id"] for row in second["sessions"]] == sids[3:]
     assert second["after"] == ""
     assert [row["user"] for row in (await api.get("sessions", user="bob"))["sessions"]] == ["bob", "bob"]
+    for sid in sids[1:]:
+        await store.sessions.join(sid, "lobby")
+    members = await api.get("sessions", group="lobby", limit=2)
+    assert [row["session_id"] for row in members["sessions"]] == sids[1:3]
+    members = await api.get("sessions", group="lobby", limit=2, after=members["after"])
+    assert [row["session_id"] for row in members["sessions"]] == sids[3:]
     await store.close()
 
 

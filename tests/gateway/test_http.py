@@ -12,6 +12,7 @@ import pytest
 from tests.gateway.support import JsonClient, gateway
 from tests.support.waiting import PATIENCE, forever, until
 from veredus import App
+from veredus.errors import ConfigError
 from veredus.gateway.server import Gateway
 
 TOKEN = "http secret"
@@ -127,7 +128,7 @@ async def test_too_much_at_once_is_refused_as_a_whole(
     gw: Gateway, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("veredus.gateway.http.MAX_PUSHES", 2)
-    monkeypatch.setattr("veredus.gateway.http.MAX_BODY", 1000)
+    monkeypatch.setattr("veredus.gateway.http_forms.MAX_BODY", 1000)
     client = await JsonClient.open(gw, "ada")
     row = {"target_type": "session", "target_id": client.sid}
     for body, problem in (([row] * 3, "3 pushes, at most 2"), ({**row, "title": "x" * 1000}, "more than 1,000 bytes")):
@@ -190,7 +191,8 @@ async def test_what_is_bound_may_be_dropped_with_a_failed_request(
 async def test_the_token_is_needed_for_all_but_health(gw: Gateway, http: httpx.AsyncClient) -> None:
     for given in ("", "Bearer wrong", TOKEN, f"Basic {TOKEN}"):
         headers = {"authorization": given}
-        for method, path in (("POST", "/push"), ("GET", "/sessions"), ("GET", "/node")):
+        posts = [("POST", path) for path in ("/push", "/disconnect", "/revoke")]
+        for method, path in (*posts, ("GET", "/sessions"), ("GET", "/members"), ("GET", "/node")):
             answer = await http.request(method, path, headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert (await http.get("/healthz", headers=headers)).status_code == 200
@@ -228,3 +230,70 @@ async def test_sessions_are_listed_with_the_eight_statistics(gw: Gateway, http: 
 async def test_nothing_else_is_served(http: httpx.AsyncClient) -> None:
     assert (await http.get("/debug")).status_code == 404
     assert (await http.get("/push")).status_code == 405
+
+
+async def test_sessions_are_ended_over_http(gw: Gateway, http: httpx.AsyncClient) -> None:
+    one, two, three = [await JsonClient.open(gw, "ada") for _ in range(3)]
+    other = await JsonClient.open(gw, "bob")
+    answer = await http.post("/disconnect", json={"session": one.sid, "reason": "spam"})
+    assert (answer.status_code, answer.json()) == (200, {"ended": 1})
+    closed = await one.frame("close")
+    assert (closed["code"], closed["reason"]) == (4504, "spam")
+    assert (await http.post("/disconnect", json={"session": one.sid})).json() == {"ended": 0}
+    old = {"user": "ada", "before": "2020-01-01T00:00:00Z"}
+    assert (await http.post("/revoke", json=old)).json() == {"ended": 0}
+    assert (await http.post("/revoke", json={"user": "ada", "before": None})).json() == {"ended": 2}
+    for client in (two, three):
+        assert await client.close_code() == 4501
+    assert (await http.post("/disconnect", json={"user": "bob"})).json() == {"ended": 1}
+    assert await other.close_code() == 4504
+
+
+async def test_the_members_of_a_group_are_listed_page_by_page(gw: Gateway, http: httpx.AsyncClient, app: App) -> None:
+    clients = [await JsonClient.open(gw, user) for user in ("ada", "bob", "cem")]
+    for client in clients[:2]:
+        await app.join(client.sid, "lobby")
+    sids = sorted(client.sid for client in clients[:2])
+    first = (await http.get("/members", params={"group": "lobby", "limit": 1})).json()
+    assert [row["session"] for row in first["members"]] == sids[:1]
+    assert first["members"][0]["state"] == "attached"
+    assert first["members"][0]["node"] == gw.node
+    rest = (await http.get("/members", params={"group": "lobby", "after": first["after"]})).json()
+    assert [row["session"] for row in rest["members"]] == sids[1:]
+    assert rest["after"] == ""
+    assert (await http.get("/members", params={"group": "nobody"})).json() == {"members": [], "after": ""}
+    assert [row.sid for row in await app.members("lobby")] == sids
+    assert [row.sid for row in await app.members("lobby", after=sids[0])] == sids[1:]
+    await app.leave(sids[0], "lobby")
+    assert [row.sid for row in await app.members("lobby")] == sids[1:]
+    for wrong in (0, 10_001, True, "5"):
+        with pytest.raises(ConfigError, match="limit"):
+            await app.members("lobby", limit=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "problem"),
+    [
+        ("/disconnect", [], "body"),
+        ("/disconnect", {}, "either session or user"),
+        ("/disconnect", {"session": "p000-abcdef", "user": "ada"}, "either session or user"),
+        ("/disconnect", {"session": 5}, "session"),
+        ("/disconnect", {"user": ""}, "user"),
+        ("/disconnect", {"user": "ada", "reason": "x" * 101}, "reason"),
+        ("/disconnect", {"user": "ada", "raeson": "x"}, "did you mean 'reason'"),
+        ("/revoke", {}, "user"),
+        ("/revoke", {"user": "ada", "before": "tomorrow"}, "before"),
+        ("/revoke", {"user": "ada", "before": "2020-01-01T00:00:00"}, "before"),
+        ("/revoke", {"user": "ada", "before": True}, "before"),
+        ("/revoke", {"user": "ada", "keep": 0}, "keep"),
+    ],
+)
+async def test_wrong_fields_of_an_end_are_named(http: httpx.AsyncClient, path: str, body: Any, problem: str) -> None:
+    answer = await http.post(path, json=body)
+    assert answer.status_code == 400
+    assert problem in answer.json()["message"]
+
+
+@pytest.mark.parametrize("query", [{}, {"group": ""}, {"group": "g", "limit": "x"}, {"group": "g", "after": "x"}])
+async def test_a_wrong_question_for_members_is_refused(http: httpx.AsyncClient, query: dict[str, str]) -> None:
+    assert (await http.get("/members", params=query)).status_code == 400

@@ -181,6 +181,24 @@ async def test_the_list_of_sessions_can_be_of_one_user_and_short(valkey_server: 
         assert await asyncio.to_thread(listed, "--user", "ada", "--limit", "2") == ["ada", "ada"]
 
 
+async def test_commands_list_a_group_and_end_sessions(valkey_server: RealServer) -> None:
+    async def cli(*arguments: str) -> Any:
+        return json.loads(await asyncio.to_thread(_cli, valkey_server, "gateway", *arguments, "--json"))
+
+    async with App(valkey_server.url) as app, app.gateway(ws="127.0.0.1:0", quic="off", http="off") as gateway:
+        one, two, three = [await JsonClient.open(gateway, user) for user in ("ada", "ada", "bob")]
+        await app.join(two.sid, "lobby")
+        assert [row["session_id"] for row in await cli("sessions", "--group", "lobby")] == [two.sid]
+        assert await cli("disconnect", "--session", one.sid, "--reason", "spam") == {"ended": 1}
+        assert (await one.frame("close"))["reason"] == "spam"
+        assert await cli("revoke", "--user", "ada", "--before", "2020-01-01T00:00:00Z") == {"ended": 0}
+        assert await cli("revoke", "--user", "ada") == {"ended": 1}
+        assert await two.close_code() == 4501
+        text = await asyncio.to_thread(_cli, valkey_server, "gateway", "disconnect", "--user", "bob")
+        assert text == "ended 1 session\n"
+        assert await three.close_code() == 4504
+
+
 async def test_the_command_refuses_what_is_not_safe(valkey_server: RealServer) -> None:
     command = [sys.executable, "-m", "veredus", "gateway", "tests.gateway.site:app", "--ws", "0.0.0.0:0"]
     environment = {**os.environ, "VEREDUS_REDIS_URL": valkey_server.url, "PYTHONPATH": str(ROOT)}

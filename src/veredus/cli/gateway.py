@@ -17,6 +17,7 @@ from veredus.app import App
 from veredus.cli.common import echo_json, json_option, redis_option, show
 from veredus.cli.entry import loaded
 from veredus.cli.gateway_bench import bench
+from veredus.cli.gateway_ending import disconnect, revoke
 from veredus.cli.groups import Group
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure
@@ -48,6 +49,7 @@ def gateway_group() -> None:
       veredus gateway shop:app
       veredus gateway shop:app --ws 0.0.0.0:8765 --quic 0.0.0.0:8766 --processes 2
       veredus gateway sessions --json
+      veredus gateway disconnect --user ada --reason spam
       veredus gateway bench --clients 50 --cut 0.2
     """
     if click.get_current_context().invoked_subcommand != serve.name:
@@ -126,22 +128,28 @@ def serve(app: str, redis_url: str | None, log_level: str, log_format: str, **se
 
 
 gateway_group.add_command(bench)
+gateway_group.add_command(disconnect)
+gateway_group.add_command(revoke)
 
 
 @gateway_group.command("sessions")
 @redis_option
 @json_option
 @click.option("--user", help="Only sessions of this user.")
+@click.option("--group", help="Only sessions in this group.")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many.")
 @click.option("--token", envvar="VEREDUS_HTTP_TOKEN", default="", help="Bearer token of the nodes' HTTP.")
-def sessions(redis_url: str | None, as_json: bool, user: str | None, limit: int, token: str) -> None:
+def sessions(redis_url: str | None, as_json: bool, user: str | None, group: str | None, limit: int, token: str) -> None:
     """List sessions with the statistics of their queues, as their nodes have them.
 
     \b
     Example:
       veredus gateway sessions --json
+      veredus gateway sessions --group lobby
     """
-    rows = asyncio.run(_sessions(redis_url, user, limit, token))
+    if user and group:
+        raise ConfigError("group", group, "either --user or --group")
+    rows = asyncio.run(_sessions(redis_url, user, group, limit, token))
     columns = [
         ("session", lambda row: row["session_id"]),
         ("user", lambda row: row["user"]),
@@ -210,12 +218,16 @@ async def _nodes(redis_url: str | None) -> list[dict[str, Any]]:
     return [{"node": node, "alive": one.alive, "age": round(one.age, 1), **one.info} for node, one in found.items()]
 
 
-async def _sessions(redis_url: str | None, user: str | None, limit: int, token: str) -> list[dict[str, Any]]:
+async def _sessions(
+    redis_url: str | None, user: str | None, group: str | None, limit: int, token: str
+) -> list[dict[str, Any]]:
     """What Redis knows of every session, and what the node of an attached one adds."""
     store = Store((App(redis_url) if redis_url else App()).open_redis("veredus-cli"))
     try:
         if user:
             known = (await store.sessions.sessions_of(user))[:limit]
+        elif group:
+            known = await store.sessions.members(group, limit=limit)
         else:
             known = await store.sessions.listing(limit=limit)
         live: dict[str, dict[str, Any]] = {}

@@ -37,6 +37,8 @@ from veredus.wire.frames import encode_tail
 from veredus.wire.payload import encode_value
 
 T = TypeVar("T")
+MAX_LISTED = 10_000
+"""Sessions in one page."""
 Seconds = float | timedelta
 Pushed = PushResult | list[PushResult] | dict[str, list[PushResult]] | Spread
 _HINTS = {"before": SyncHint.BEFORE_RESPONSE, "after": SyncHint.AFTER_RESPONSE}
@@ -181,6 +183,12 @@ class Notifier(Ending):
         sessions = await self._store.sessions.sessions_of(user)
         alive = {name for name, info in (await self._store.nodes.nodes()).items() if info.alive}
         return Presence(user, sessions, [one for one in sessions if one.state == "attached" and one.node in alive])
+
+    async def members(self, group: str, *, after: str = "", limit: int = 100) -> list[SessionRow]:
+        """The sessions in a group, connected or not, in the order of their ids, from the one behind `after` on."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MAX_LISTED:
+            raise ConfigError("limit", limit, f"a whole number from 1 to {MAX_LISTED:,}")
+        return await self._store.sessions.members(group, after=after, limit=limit)
 
     async def close(self) -> None:
         for desk in self._desks.values():

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from veredus.client.client import Client
     from veredus.client.handle import Handle
     from veredus.client.notifier import Notifier, Presence, Pushed
+    from veredus.store.sessions import SessionRow
 
 
 class PushArgs(TypedDict, total=False):
@@ -102,6 +103,15 @@ class Pushing:
     async def presence(self, user: str) -> Presence:
         """Where a user is connected: `(await app.presence("bob")).online`."""
         return await self.notifier().presence(user)
+
+    async def members(self, group: str, *, after: str = "", limit: int = 100) -> list[SessionRow]:
+        """The sessions in a group, connected or not (`state`), in the order of their ids; fewer than `limit` means that
+        these are the last. `after` is the id of the last one of the page before."""
+        return await self.notifier().members(group, after=after, limit=limit)
+
+    def members_sync(self, group: str, *, after: str = "", limit: int = 100) -> list[SessionRow]:
+        """`members` for synchronous code."""
+        return self._portal.run(self.members(group, after=after, limit=limit))
 
     async def disconnect(self, *, session: str | None = None, user: str | None = None, reason: str = "") -> int:
         """End a session, or all sessions of a user, connected or not: `await app.disconnect(user="bob", reason="spam")`

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from veredus.client.notifier import Notifier
 from veredus.dashboard.config import DashboardConfig
 from veredus.dashboard.jobs import Jobs
 from veredus.dashboard.recent import Recent
@@ -17,7 +18,7 @@ from veredus.store.nodes import Nodes
 from veredus.store.outbox import Outbox
 from veredus.store.partitions import Partitions
 from veredus.store.sessions import Sessions
-from veredus.store.store import connect
+from veredus.store.store import Store, connect
 from veredus.store.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -79,5 +80,6 @@ class Opened:
         partitions = Partitions(redis)
         self.sessions = Sessions(redis, partitions)
         self.outbox = Outbox(redis, partitions)
+        self.notifier = Notifier(Store(redis))
         self.jobs = Jobs()
         self.recent = Recent()

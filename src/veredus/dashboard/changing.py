@@ -149,8 +149,20 @@ async def remove_limit(opened: Opened, form: Form) -> Any:
     return {"changed": True}
 
 
+# Clients of the gateway.
+
+
 async def close_session(opened: Opened, form: Form) -> Any:
-    return {"changed": await opened.sessions.close(form.text("id"), "closed by an operator")}
+    ended = await opened.notifier.disconnect(session=form.text("id"), reason=form.text("reason", ""))
+    return {"changed": ended == 1}
+
+
+async def disconnect_user(opened: Opened, form: Form) -> Any:
+    return {"ended": await opened.notifier.disconnect(user=form.text("user"), reason=form.text("reason", ""))}
+
+
+async def revoke(opened: Opened, form: Form) -> Any:
+    return {"ended": await opened.notifier.revoke(user=form.text("user"), before=form.instant("before"))}
 
 
 CHANGES: dict[str, Changing] = {
@@ -168,5 +180,7 @@ CHANGES: dict[str, Changing] = {
     "task/edit": Changing(edit, ("queue", "id", "payload", "payload64")),
     "lane/release": Changing(release, ("queue", "order_key")),
     "limit/remove": Changing(remove_limit, ("queue", "scope")),
-    "session/close": Changing(close_session, ("id",)),
+    "session/close": Changing(close_session, ("id", "reason")),
+    "user/disconnect": Changing(disconnect_user, ("user", "reason")),
+    "user/revoke": Changing(revoke, ("user", "before")),
 }

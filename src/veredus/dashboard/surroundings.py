@@ -39,12 +39,17 @@ async def gateway(opened: Opened, form: Form) -> Any:
 
 
 async def sessions(opened: Opened, form: Form) -> Any:
-    """In the order of their ids, or all of one user; `after` is the last id of the page before."""
+    """In the order of their ids, all or those in a `group`, or all of one user; `after` is the last id of the page
+    before."""
     limit = form.number("limit", 50, 1, 200)
     if form.has("user"):
         found = await opened.sessions.sessions_of(form.text("user"))
         return {"sessions": [_session(row) for row in found[:limit]], "after": ""}
-    found = await opened.sessions.listing(after=form.text("after", ""), limit=limit)
+    after = form.text("after", "")
+    if form.has("group"):
+        found = await opened.sessions.members(form.text("group"), after=after, limit=limit)
+    else:
+        found = await opened.sessions.listing(after=after, limit=limit)
     return {"sessions": [_session(row) for row in found], "after": found[-1].sid if len(found) == limit else ""}
 
 
@@ -91,6 +96,6 @@ def _session(row: SessionRow) -> dict[str, Any]:
 READINGS: dict[str, Reading] = {
     "server": Reading(server, (), 3),
     "gateway": Reading(gateway, (), 2),
-    "sessions": Reading(sessions, ("after", "user", "limit"), 2),
+    "sessions": Reading(sessions, ("after", "user", "group", "limit"), 2),
     "session": Reading(session, ("id",), 1),
 }

@@ -1,15 +1,12 @@
-"""The door for other services: push, list sessions, ask for health. The only place that knows starlette."""
+"""HTTP for other services: push, list and end sessions, ask for health."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import hmac
-import json
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -18,13 +15,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from veredus.errors import ConfigError, PayloadError, StoreError, VeredusError
+from veredus.errors import ConfigError, PayloadError, StoreError
 from veredus.gateway.config import Endpoint
+from veredus.gateway.http_forms import BadBody, read_disconnect, read_json, read_members, read_push, read_revoke
 from veredus.gateway.http_server import PatientServer
 from veredus.gateway.ports import tls_of
-from veredus.model.delivery import PushResult, Spread, Status, SyncHint
+from veredus.model.delivery import PushResult, Spread, Status
 from veredus.model.hosts import is_address, is_loopback
-from veredus.model.nesting import MAX_DEPTH, too_deep
 from veredus.restarts import Restarts
 
 if TYPE_CHECKING:
@@ -32,27 +29,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("veredus.gateway")
 
-MAX_BODY = 8 * 1024 * 1024
 MAX_PUSHES = 1000
-TARGETS = ("session", "user", "openid", "group", "everyone")
-HINTS = {
-    "IMMEDIATE": SyncHint.IMMEDIATE,
-    "BEFORE_RESPONSE": SyncHint.BEFORE_RESPONSE,
-    "AFTER_RESPONSE": SyncHint.AFTER_RESPONSE,
-}
-FIELDS = {
-    "target_type", "target_id", "msg_type", "title", "content", "data", "data64", "metadata", "sync_hint",
-    "bind_client_seq_id", "ttl", "dedupe_key", "wait", "late", "on_fail",
-}  # fmt: skip
 _REFUSED = {
     Status.FULL: "OUTBOX_FULL",
     Status.GONE: "TARGET_GONE",
     Status.TOO_LATE: "BIND_TOO_LATE",
 }
-
-
-class BadPush(VeredusError):
-    """A field of a push request is wrong; the text names it."""
 
 
 class HttpServer:
@@ -78,6 +60,9 @@ class HttpServer:
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
                 Route("/push", self._push, methods=["POST"]),
+                Route("/disconnect", self._disconnect, methods=["POST"]),
+                Route("/revoke", self._revoke, methods=["POST"]),
+                Route("/members", self._members),
                 Route("/sessions", self._sessions),
                 Route("/node", self._node),
             ]
@@ -129,7 +114,41 @@ class HttpServer:
     async def _node(self, request: Request) -> JSONResponse:
         return self._refused(request) or JSONResponse({"node": self._gateway.node, **self._gateway.figures()})
 
+    async def _members(self, request: Request) -> JSONResponse:
+        async def page() -> Any:
+            asked = read_members(request.query_params)
+            found = await self._gateway.app.members(**asked)
+            rows = [{"session": one.sid, "user": one.user, "state": one.state, "node": one.node} for one in found]
+            return {"members": rows, "after": found[-1].sid if len(found) == asked["limit"] else ""}
+
+        return self._refused(request) or await _answered(page)
+
+    async def _disconnect(self, request: Request) -> JSONResponse:
+        async def end(given: Any) -> Any:
+            return {"ended": await self._gateway.app.disconnect(**read_disconnect(given))}
+
+        return await self._posted(request, end)
+
+    async def _revoke(self, request: Request) -> JSONResponse:
+        async def end(given: Any) -> Any:
+            return {"ended": await self._gateway.app.revoke(**read_revoke(given))}
+
+        return await self._posted(request, end)
+
     async def _push(self, request: Request) -> JSONResponse:
+        async def push(given: Any) -> Any:
+            many = isinstance(given, list)
+            rows = given if many else [given]
+            if len(rows) > MAX_PUSHES:
+                raise BadBody(f"body: {len(rows)} pushes, at most {MAX_PUSHES} are allowed in one call")
+            calls = [read_push(row, f"[{position}]." if many else "") for position, row in enumerate(rows)]
+            answers = await asyncio.gather(*[self._one(call) for call in calls])
+            return answers if many else answers[0]
+
+        return await self._posted(request, push)
+
+    async def _posted(self, request: Request, act: Callable[[Any], Awaitable[Any]]) -> JSONResponse:
+        """The answer to what a body asks for."""
         refused = self._refused(request)
         if refused is not None:
             return refused
@@ -137,22 +156,11 @@ class HttpServer:
         if not self._token and kind != "application/json":  # other types, web pages may send anywhere unasked
             text = f"content-type: got {kind!r}, expected application/json"
             return JSONResponse({"error": "unsupported_media_type", "message": text}, status_code=415)
-        try:
-            given = await _json(request)
-        except BadPush as exc:
-            return _bad(str(exc))
-        except ClientDisconnect:
-            return _bad("body: the connection was closed before its end")
-        many = isinstance(given, list)
-        rows = given if many else [given]
-        if len(rows) > MAX_PUSHES:
-            return _bad(f"body: {len(rows)} pushes, at most {MAX_PUSHES} are allowed in one call")
-        try:
-            calls = [read_push(row, f"[{position}]." if many else "") for position, row in enumerate(rows)]
-        except BadPush as exc:
-            return _bad(str(exc))
-        answers = await asyncio.gather(*[self._one(call) for call in calls])
-        return JSONResponse(answers if many else answers[0])
+
+        async def read_and_act() -> Any:
+            return await act(await read_json(request))
+
+        return await _answered(read_and_act)
 
     async def _one(self, call: dict[str, Any]) -> dict[str, Any]:
         """One push, with its own result whatever became of the others."""
@@ -182,72 +190,6 @@ class HttpServer:
         )
 
 
-def read_push(row: Any, where: str = "") -> dict[str, Any]:
-    """A UnicastPushRequest as arguments of `app.push`. Raises BadPush that names the field."""
-    if not isinstance(row, Mapping):
-        raise BadPush(f"{where or 'body'}: expected an object, got {type(row).__name__}")
-    for name in row:
-        if name not in FIELDS:
-            raise BadPush(str(ConfigError(f"{where}field", name, f"one of {', '.join(sorted(FIELDS))}", known=FIELDS)))
-    kind = row.get("target_type")
-    if kind not in TARGETS:
-        raise BadPush(str(ConfigError(f"{where}target_type", kind, f"one of {', '.join(TARGETS)}", known=TARGETS)))
-    call: dict[str, Any] = {"payload": _data(row, where)}
-    target = row.get("target_id")
-    if kind == "everyone":
-        call["everyone"] = True
-    elif not isinstance(target, str) or not target:
-        raise BadPush(f"{where}target_id: got {target!r}, expected the {kind}'s id as a text")
-    else:
-        call["user" if kind == "openid" else kind] = target
-    for name, key in (("msg_type", "type"), ("title", "title"), ("content", "content"), ("dedupe_key", "dedupe_key")):
-        if (value := row.get(name)) is not None:
-            call[key] = _typed(where, name, value, str, "a text")
-    if (metadata := row.get("metadata")) is not None:
-        if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-            raise BadPush(f"{where}metadata: got {metadata!r}, expected an object of texts")
-        call["metadata"] = metadata
-    for name in ("ttl", "wait"):
-        if (value := row.get(name)) is not None:
-            call[name] = _typed(where, name, value, (int, float), "a number of seconds")
-    _read_binding(row, where, kind, call)
-    return call
-
-
-def _read_binding(row: Mapping[str, Any], where: str, kind: str, call: dict[str, Any]) -> None:
-    given = row.get("sync_hint", 0)
-    hint = HINTS.get(given) if isinstance(given, str) else given
-    if isinstance(hint, bool) or hint not in (0, 1, 2):
-        raise BadPush(f"{where}sync_hint: got {given!r}, expected 0, 1, 2 or one of {', '.join(HINTS)}")
-    rid = row.get("bind_client_seq_id")
-    if hint and kind != "session":
-        raise BadPush(f"{where}sync_hint: got {given!r}, expected 0 for target_type {kind}: a request has one session")
-    if hint and (not isinstance(rid, int) or isinstance(rid, bool) or rid < 1):
-        raise BadPush(f"{where}bind_client_seq_id: got {rid!r}, expected the request's number, needed by sync_hint")
-    if hint:
-        call["sync_hint"] = SyncHint(hint)
-        call["bind"] = rid
-        for name in ("late", "on_fail"):
-            if (value := row.get(name)) is not None:
-                call[name] = _typed(where, name, value, str, "a text")
-
-
-def _data(row: Mapping[str, Any], where: str) -> Any:
-    """`data` is any JSON value; bytes come as base64 in `data64`."""
-    if row.get("data64") is None:
-        return row.get("data")
-    try:
-        return base64.b64decode(row["data64"], validate=True)
-    except (binascii.Error, TypeError, ValueError):
-        raise BadPush(f"{where}data64: expected bytes as base64") from None
-
-
-def _typed(where: str, name: str, value: Any, kind: Any, expected: str) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise BadPush(f"{where}{name}: got {value!r}, expected {expected}")
-    return value
-
-
 def answer_of(result: PushResult | list[PushResult] | Spread) -> dict[str, Any]:
     """What became of a push: of one session, of all sessions of a user, or of many, counted."""
     if isinstance(result, Spread):
@@ -266,19 +208,15 @@ def answer_of(result: PushResult | list[PushResult] | Spread) -> dict[str, Any]:
     }
 
 
-async def _json(request: Request) -> Any:
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > MAX_BODY:
-            raise BadPush(f"body: more than {MAX_BODY:,} bytes")
-    found = bytes(data)
-    if too_deep(found):
-        raise BadPush(f"body: nested more than {MAX_DEPTH} deep")
+async def _answered(work: Callable[[], Awaitable[Any]]) -> JSONResponse:
     try:
-        return json.loads(found)
-    except (ValueError, RecursionError) as exc:
-        raise BadPush(f"body: not JSON: {exc}") from None
+        return JSONResponse(await work())
+    except (BadBody, ConfigError) as exc:
+        return _bad(str(exc))
+    except ClientDisconnect:
+        return _bad("body: the connection was closed before its end")
+    except StoreError as exc:
+        return JSONResponse({"error": "unavailable", "message": str(exc)}, status_code=503)
 
 
 def _bad(message: str) -> JSONResponse:

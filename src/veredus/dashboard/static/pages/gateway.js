@@ -6,6 +6,8 @@ import { h, icon } from '../dom.js';
 import { bytes, duration, number, plural, query } from '../format.js';
 import { button, card, empty, facts, failure, head, loading, table, toast, when } from '../parts.js';
 
+const REASON = { name: 'reason', label: 'Reason', hint: 'What the client is told; may be empty.' };
+
 export class Gateway {
   title = 'Gateway';
 
@@ -13,13 +15,14 @@ export class Gateway {
     this.app = app;
     this.after = route.query.after ?? '';
     this.user = route.query.user ?? '';
+    this.group = route.query.group ?? '';
     this.id = route.query.session ?? '';
   }
 
   topics() {
     return {
       gateway: 'gateway',
-      sessions: `sessions${query({ after: this.after, user: this.user })}`,
+      sessions: `sessions${query({ after: this.after, user: this.user, group: this.group })}`,
       ...(this.id ? { session: `session${query({ id: this.id })}` } : {}),
     };
   }
@@ -102,7 +105,9 @@ export class Gateway {
   #sessions(sessions, error) {
     const find = (event) => {
       event.preventDefault();
-      this.app.go(`#/gateway${query({ user: event.target.elements.user.value.trim() })}`);
+      const { user, group } = event.target.elements;
+      const found = user.value.trim() ? { user: user.value.trim() } : { group: group.value.trim() };
+      this.app.go(`#/gateway${query(found)}`);
     };
     const form = h(
       'form',
@@ -113,12 +118,23 @@ export class Gateway {
         h('label', { for: 'session-user' }, 'User'),
         h('input', { id: 'session-user', name: 'user', value: this.user, autocomplete: 'off' }),
       ),
+      h(
+        'div',
+        { class: 'filter' },
+        h('label', { for: 'session-group' }, 'Group'),
+        h('input', { id: 'session-group', name: 'group', value: this.group, autocomplete: 'off' }),
+      ),
       h('button', { type: 'submit', class: 'button' }, icon('search'), h('span', {}, 'Find')),
-      this.user && h('a', { class: 'button', href: '#/gateway' }, 'Clear'),
+      (this.user || this.group) && h('a', { class: 'button', href: '#/gateway' }, 'Clear'),
+      this.user &&
+        !me.read_only && [
+          button('Disconnect user', { kind: 'danger-quiet', icon: 'close', onclick: () => this.#disconnect() }),
+          button('Revoke tokens', { kind: 'danger-quiet', icon: 'close', onclick: () => this.#revoke() }),
+        ],
     );
     if (error) return card('Sessions', form, failure(error));
     if (!sessions) return card('Sessions', form, loading());
-    const open = (row) => `#/gateway${query({ user: this.user, after: this.after, session: row.session_id })}`;
+    const open = (row) => `#/gateway${query({ user: this.user, group: this.group, after: this.after, session: row.session_id })}`;
     return card(
       'Sessions',
       form,
@@ -143,13 +159,25 @@ export class Gateway {
               { title: 'Begun', number: true, cell: (row) => when(row.created_at) },
             ],
           })
-        : empty('No session here', this.user ? `The user ${this.user} has none.` : 'Clients that connect appear here.'),
+        : empty(
+            'No session here',
+            this.user
+              ? `The user ${this.user} has none.`
+              : this.group
+                ? `The group ${this.group} has no members.`
+                : 'Clients that connect appear here.',
+          ),
       (sessions.after || this.after) &&
         h(
           'nav',
           { class: 'pager', 'aria-label': 'Pages of the list' },
-          this.after && h('a', { class: 'button', href: '#/gateway' }, 'First'),
-          sessions.after && h('a', { class: 'button', href: `#/gateway${query({ after: sessions.after })}` }, 'Next'),
+          this.after && h('a', { class: 'button', href: `#/gateway${query({ group: this.group })}` }, 'First'),
+          sessions.after &&
+            h(
+              'a',
+              { class: 'button', href: `#/gateway${query({ group: this.group, after: sessions.after })}` },
+              'Next',
+            ),
         ),
     );
   }
@@ -199,10 +227,44 @@ export class Gateway {
 
   async #end(session) {
     const text = `Its client is told to go, and ${plural(session.pending_count, 'message')} that it has not acknowledged are deleted.`;
-    if (!(await ask({ title: 'End this session?', text, confirm: 'End it', danger: true, keep: 'Keep' }))) return;
-    await post('session/close', { id: session.session_id }).then(
-      () => {
-        toast('Ended');
+    const given = await ask({
+      title: 'End this session?',
+      text,
+      fields: [REASON],
+      confirm: 'End it',
+      danger: true,
+      keep: 'Keep',
+    });
+    if (given) await this.#ended(post('session/close', { id: session.session_id, reason: given.reason }));
+  }
+
+  async #disconnect() {
+    const given = await ask({
+      title: `Disconnect ${this.user}?`,
+      text: 'All sessions of this user end, connected or not, with what they have not acknowledged. The user may connect again.',
+      fields: [REASON],
+      confirm: 'Disconnect',
+      danger: true,
+      keep: 'Keep',
+    });
+    if (given) await this.#ended(post('user/disconnect', { user: this.user, reason: given.reason }));
+  }
+
+  async #revoke() {
+    const given = await ask({
+      title: `Revoke the tokens of ${this.user}?`,
+      text: 'Tokens issued until now are refused on all gateways, and the sessions that have one end.',
+      confirm: 'Revoke',
+      danger: true,
+      keep: 'Keep',
+    });
+    if (given) await this.#ended(post('user/revoke', { user: this.user }));
+  }
+
+  async #ended(asked) {
+    await asked.then(
+      (told) => {
+        toast('ended' in told ? `Ended ${plural(told.ended, 'session')}` : 'Ended');
         this.app.go('#/gateway');
       },
       (error) => toast(error.message, 'bad'),
