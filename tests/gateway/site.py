@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from veredus import App, current
+from veredus.gateway.lifecycle import Client, Reason
 
 app = App(os.environ.get("VEREDUS_REDIS_URL", "redis://127.0.0.1:1/0"), queue="site")
 
@@ -45,3 +46,15 @@ async def note(key: str) -> str:
 @app.action("note_here", where="gateway", deadline=100)
 async def note_here(key: str) -> str:
     return _note(key)
+
+
+@app.on_connect
+def came(client: Client) -> None:
+    if client.user == "hooked":
+        print(f"came {client.session} {client.result} {client.generation}", flush=True)
+
+
+@app.on_disconnect
+def went(client: Client, reason: Reason) -> None:
+    if client.user == "hooked":
+        print(f"went {client.session} {client.generation} {reason}", flush=True)

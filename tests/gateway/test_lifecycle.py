@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.gateway.fleet import Site
 from tests.gateway.support import JsonClient, gateway
+from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App, Unauthorized
 from veredus.errors import ConfigError
@@ -16,6 +19,7 @@ from veredus.gateway import lifecycle
 from veredus.gateway.auth import Identity
 from veredus.gateway.lifecycle import Client, Reason
 from veredus.peer import connect
+from veredus.worker import complaints
 
 
 class Diary:
@@ -83,19 +87,26 @@ async def test_whoever_gets_no_session_is_told_to_nobody(app: App) -> None:
     assert diary.lines == []
 
 
-async def test_a_hook_that_raises_is_logged_and_hurts_nobody(app: App, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hook_that_raises_is_logged_and_hurts_nobody(
+    app: App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(complaints, "INTERVAL", 600.0)
+
     @app.on_connect
     def fails(client: Client) -> None:
         raise ValueError("out of paper")
 
     diary = Diary(app)
     async with gateway(app) as gw:
-        client = await JsonClient.open(gw, "ada")
-        await app.push("x", session=client.sid)
-        assert (await client.take(1))[0]["body"] == "x"
-        await until(lambda: diary.lines, what="the other hook")
-    assert "out of paper" in caplog.text
-    assert "on_connect" in caplog.text
+        for number in range(1, 4):
+            client = await JsonClient.open(gw, "ada")
+            await app.push("x", session=client.sid)
+            assert (await client.take(1))[0]["body"] == "x"
+            await until(lambda number=number: len(diary.lines) == number, what="the other hook")
+        assert len(gw.delivery.connections) == 3
+    (line,) = [record for record in caplog.records if "out of paper" in record.getMessage()]  # said once, not thrice
+    assert line.getMessage().startswith("on_connect: ")
+    assert line.exc_info is not None
 
 
 async def test_a_hook_that_hangs_delays_nobody_and_is_left_after_a_while(
@@ -147,6 +158,36 @@ async def test_slow_hooks_do_not_pile_up_without_end(
         await JsonClient.open(gw, "ada")
         await until(lambda: len(begun) == 4)
     assert "more are left out" in caplog.text
+
+
+async def test_connections_of_a_session_are_numbered(app: App) -> None:
+    seen: list[tuple[str, int]] = []
+
+    @app.on_connect
+    def came(client: Client) -> None:
+        seen.append((client.session, client.generation))
+
+    async with gateway(app) as gw:
+        first = await JsonClient.open(gw, "ada")
+        first.cut()
+        await JsonClient.open(gw, "ada", first.resumption())
+        await until(lambda: len(seen) == 2)
+    assert sorted(seen) == [(first.sid, 1), (first.sid, 2)]
+
+
+async def test_a_killed_gateway_tells_nobody_of_an_end_and_the_next_one_of_the_resume(
+    valkey_server: RealServer, tmp_path: Path
+) -> None:
+    with Site(valkey_server, tmp_path) as site:
+        await site.ready()
+        async with connect(site.urls("ws"), token="hooked", backoff_base=0.05) as peer:
+            begun = f"came {peer.session} new 1"
+            await until(lambda: begun in site.logs())
+            killed = next(one for one in site.gateways if begun in one.log.read_text())
+            killed.kill()
+            await until(lambda: f"came {peer.session} resumed 2" in site.logs())
+        await until(lambda: f"went {peer.session} 2" in site.logs())
+        assert f"went {peer.session} 1" not in site.logs()
 
 
 async def test_wrong_hooks_are_named(app: App) -> None:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from veredus.gateway.config import GatewayConfig
     from veredus.gateway.connection import Connection
 
-logger = logging.getLogger("veredus.gateway")
-
 HOOK_TIMEOUT = 10.0
 """Seconds that one hook may take."""
 WAITING = 10_000
@@ -39,7 +37,11 @@ class Client:
     transport: str
     """websocket or quic"""
     address: str
+    """The client's, without its port."""
     node: str
+    """The gateway that has the connection."""
+    generation: int
+    """1 for the first connection of a session, and higher for each later one."""
 
     @property
     def user(self) -> str:
@@ -78,7 +80,9 @@ class Lifecycle:
         if not (self._on_connect or self._on_disconnect):
             return
         transport = connection.transport
-        connection.client = Client(connection.sid, identity, result, transport.kind, transport.host, self._node)
+        connection.client = Client(
+            connection.sid, identity, result, transport.kind, transport.host, self._node, connection.generation
+        )
         if self._on_connect:
             connection.told = asyncio.Event()
             if not self._start("on_connect", self._on_connect, (connection.client,), None, connection.told):
@@ -130,11 +134,14 @@ class Lifecycle:
             async with asyncio.timeout(HOOK_TIMEOUT) as limit:
                 await call_hook(self._threads, hook, *arguments)
         except Exception as exc:
+            function = getattr(hook, "__qualname__", repr(hook))
             if limit.expired():
-                self._complaints.say(("hooks", name, hook), f"{name}: {hook!r} takes longer than {HOOK_TIMEOUT:g} s")
+                self._complaints.say(("hooks", name, hook), f"{name}: {function} takes longer than {HOOK_TIMEOUT:g} s")
                 return
             drop_older_raises(exc)
-            logger.error("%s: %r raised %r", name, hook, exc, exc_info=exc)
+            self._complaints.say(
+                ("hooks", name, hook, type(exc)), f"{name}: {function} raised {exc!r}", logging.ERROR, exc
+            )
 
     async def close(self) -> None:
         """Those of the last connections may still run for a while."""

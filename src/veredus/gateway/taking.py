@@ -120,8 +120,7 @@ class Taking:
     ) -> tuple[str, bool]:
         """What the store says of the request, and whether it can still be rejected. "" if the store said nothing until
         then, or until the connection ended. Not `sure`: it may be recorded already. Raises NotTaken."""
-        tries = self.tries()
-        tries.sure = sure
+        tries = self.tries(-math.inf if sure else math.inf)
         while not connection.over and self._clock.monotonic() < until:
             try:
                 state = await self._store.outbox.accept(

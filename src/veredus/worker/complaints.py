@@ -53,7 +53,7 @@ class Complaints:
             return
         self.say(subject, f"{text}: {exc}", logging.ERROR)
 
-    def say(self, subject: Hashable, text: str, level: int = logging.WARNING) -> None:
+    def say(self, subject: Hashable, text: str, level: int = logging.WARNING, exc: BaseException | None = None) -> None:
         now = time.monotonic()
         with self._lock:
             last, suppressed, interval = self._last.get(subject, (-INTERVAL, 0, INTERVAL))
@@ -63,7 +63,7 @@ class Complaints:
             if len(self._last) > 10_000:
                 self._last.clear()
             self._last[subject] = (now, 0, min(2 * interval, LONGEST) if suppressed else INTERVAL)
-        logger.log(level, "%s%s", text, f" ({suppressed} more like this)" if suppressed else "")
+        logger.log(level, "%s%s", text, f" ({suppressed} more like this)" if suppressed else "", exc_info=exc)
 
     def outage(self, exc: BaseException, subject: Hashable = None) -> None:
         now = time.monotonic()
