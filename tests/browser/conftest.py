@@ -57,34 +57,39 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-@pytest.fixture(scope="session")
-def page_url() -> Iterator[str]:
-    """The example as a person starts it, on a server of its own."""
+def program(file: Path, *arguments: str) -> Iterator[str]:
+    """The address that a program says, which runs on a server of its own until the end."""
     try:
         server = RealServer("valkey")
     except NoBinary as exc:
         pytest.skip(str(exc))
-    program = subprocess.Popen(
-        [sys.executable, str(ROOT / "examples/progress/main.py"), "--port", "0"],
+    process = subprocess.Popen(
+        [sys.executable, str(file), *arguments],
         env=os.environ | {"VEREDUS_REDIS_URL": server.url},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     try:
-        assert program.stdout is not None
+        assert process.stdout is not None
         said = ""
-        for line in program.stdout:
+        for line in process.stdout:
             said += line
             if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
                 yield found[0]
                 break
         else:
-            pytest.fail(f"the example ended with {program.wait()}: {said}")
+            pytest.fail(f"{file.name} ended with {process.wait()}: {said}")
     finally:
-        program.terminate()
-        program.wait(20)
+        process.terminate()
+        process.wait(20)
         server.close()
+
+
+@pytest.fixture(scope="session")
+def page_url() -> Iterator[str]:
+    """The example as a person starts it."""
+    yield from program(ROOT / "examples/progress/main.py", "--port", "0")
 
 
 class Watched:
