@@ -48,7 +48,8 @@ LINES = {
     "task inspect": "-q mail -i x", "task run": "-q mail -i x", "task archive": "-q mail -i x",
     "task delete": "-q mail -i x", "task move": "-q mail -i x --to other", "task edit": "-q mail -i x -l 1",
     "task reschedule": "-q mail -i x --in 5", "task cancel": "x", "group list": "-q mail",
-    "queue release": "mail x", "server inspect": "x",
+    "queue release": "mail x", "server inspect": "x", "gateway disconnect": "--user ada",
+    "gateway revoke": "--user ada",
 }  # fmt: skip
 """What a command needs besides --redis; None where another test runs it with --redis against a server of its own."""
 

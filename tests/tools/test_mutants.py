@@ -365,6 +365,13 @@ def test_a_seed_says_which_changes_are_drawn() -> None:
     assert draw(ROOT, 6, 1) == draw(ROOT, 6, 1) != draw(ROOT, 6, 2)
 
 
+def test_a_dropped_not_leaves_its_brackets(tmp_path: Path) -> None:
+    source = tmp_path / "src/veredus/store"
+    source.mkdir(parents=True)
+    (source / "a.py").write_text("def f(a, b):\n    return not (a and b)\n")
+    assert "    return (a and b)\n" in {entry["new"] for entry in draw(tmp_path, 100, 1, ["store"])}
+
+
 def test_every_kind_of_change_is_drawn(tmp_path: Path) -> None:
     source = tmp_path / "src/veredus/store"
     source.mkdir(parents=True)

@@ -112,7 +112,8 @@ def _python(text: str) -> Iterator[Change]:
             old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
             yield from _between(text, span(node.values[0])[1], span(node.values[1])[0], old, new)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield Change(span(node)[0], span(node.operand)[0], "")
+            start = span(node)[0]
+            yield Change(start, start + len("not "), "")
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
             old, new = ("+", "-") if isinstance(node.op, ast.Add) else ("-", "+")
             if not any(isinstance(side, ast.Constant | ast.JoinedStr | ast.List) for side in (node.left, node.right)):
