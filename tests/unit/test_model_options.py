@@ -170,7 +170,10 @@ def test_the_same_options_given_twice_are_one_object_and_what_only_looks_the_sam
             base.merged({"max_retry": value, "queue": "q"})
 
 
-def test_options_that_differ_from_call_to_call_are_not_kept_and_those_kept_are_bounded() -> None:
+def test_options_that_differ_from_call_to_call_are_not_kept_and_those_kept_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(options, "_MERGED", {})
     for number in range(10):
         Options().merged({"task_id": f"{number}"})
         Options().merged({"headers": {"a": f"{number}"}})

@@ -12,18 +12,22 @@ from veredus.model.info import TaskInfo
 
 
 class PythonSide:
-    """`began` and `ran` have a job for every attempt."""
+    """`began` and `ran` have a job for every attempt. No handler returns before `may_end` is set, as it is at first."""
 
     def __init__(self, url: str, *, types: str = "py:*", retry_delay: float = 0.2) -> None:
         self.app = App(url)
         self.began: list[Job] = []
         self.ran: list[Job] = []
+        self.may_end = asyncio.Event()
+        self.may_end.set()
 
         @self.app.handler(types, queue="shared", retry_delay=retry_delay)
         async def run(job: Job) -> Any:
             self.began.append(job)
             try:
-                return await behave(job)
+                result = await behave(job)
+                await self.may_end.wait()
+                return result
             finally:
                 self.ran.append(job)
 
