@@ -28,7 +28,7 @@ SECONDS = float(os.environ.get("VEREDUS_TEST_HOSTILE") or size(0.5, 20.0))
 RATE = 100
 WORK = size(100.0, 30.0)
 """Milliseconds that the gateway's thread may work between two looks at it. Its own clock counts, so that this
-holds on a busy machine too, where others make the loop late. In the short run one turn alone is p99.9: a wider bound."""
+holds on a busy machine too, where others make the loop late. In a short run one turn is p99.9: a wider bound."""
 FEW = ("control", "ws unknown frames before login", "quic acks after login")
 KINDS = tuple(ATTACKS) if FULL else FEW
 
