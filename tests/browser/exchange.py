@@ -34,6 +34,8 @@ function point(name) {
   }
   return !standing;
 }
+// Whether it will not be reloaded any more; false if a reload is under way.
+window.rest = () => !standing && (standing = true);
 class Watched extends WebSocket {
   constructor(...given) { point('before connecting'); super(...given); point('connecting'); }
   set onopen(call) { super.onopen = (event) => { if (point('before open')) { call(event); point('open'); } }; }
