@@ -98,8 +98,8 @@ $(VENV)/.docs: requirements/docs.txt $(STAMP)
 docs: $(VENV)/.docs ## the documentation as a static site in site/; fails on a broken link
 	@$(BIN)/python -m tools.docs
 
-docs-check: $(VENV)/.docs ## build the wheel, install it with pip in an empty environment and do what the first pages say, word for word
-	@VEREDUS_TEST_WHEEL=1 $(BIN)/python -m pytest tests/docs/test_wheel.py -q -s
+docs-check: $(VENV)/.docs ## install the wheel with pip in empty environments, do what the first pages say, and run the steps of the Dockerfile
+	@VEREDUS_TEST_WHEEL=1 $(BIN)/python -m pytest tests/docs/test_wheel.py tests/deploy/test_image.py -q -s
 
 lock: $(STAMP) ## write requirements/*.txt anew from pyproject.toml
 	@$(BIN)/python -m pip install --quiet uv

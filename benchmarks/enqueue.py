@@ -30,6 +30,13 @@ async def from_coroutines(count: int, coroutines: int = 50) -> float:
     return count / (time.perf_counter() - began)
 
 
+async def of_any_type(count: int) -> float:
+    """By name, without a declaration; each call with its options."""
+    began = time.perf_counter()
+    await app.enqueue_many(app.call("other", {"data": PAYLOAD}, queue="bench") for _ in range(count))
+    return count / (time.perf_counter() - began)
+
+
 async def in_one_call(count: int) -> float:
     began = time.perf_counter()
     await app.enqueue_many(noop.call(PAYLOAD) for _ in range(count))

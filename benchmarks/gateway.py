@@ -37,7 +37,7 @@ def free_port(kind: int = socket.SOCK_STREAM) -> int:
 
 
 @contextmanager
-def _process(*command: str, pipe: bool = False) -> Iterator[subprocess.Popen[str]]:
+def running(*command: str, pipe: bool = False) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", *command], stdout=subprocess.PIPE if pipe else subprocess.DEVNULL, text=True
     )
@@ -52,13 +52,15 @@ def _process(*command: str, pipe: bool = False) -> Iterator[subprocess.Popen[str
 
 
 @contextmanager
-def gateway(server: BenchServer) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
+def gateway(
+    server: BenchServer, app: str = "benchmarks.tasks:app", *flags: str
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
     """One gateway process, and its ports."""
     os.environ["VEREDUS_REDIS_URL"] = server.url
     ports = {"ws": free_port(), "quic": free_port(socket.SOCK_DGRAM)}
     where = ("--ws", f"127.0.0.1:{ports['ws']}", "--quic", f"127.0.0.1:{ports['quic']}", "--http", "off")
     limits = ("--drain", "0.1", "--accept-rate", "100000", "--log-level", "error")
-    with _process("veredus", "gateway", "benchmarks.tasks:app", *where, *limits) as process:
+    with running("veredus", "gateway", app, *where, *limits, *flags) as process:
         _wait_for(ports["ws"])
         yield process, ports
 
@@ -75,7 +77,7 @@ def _wait_for(port: int) -> None:
 def bare(kind: str, seconds: float) -> Throughput:
     """What the library alone pushes to as many readers."""
     port = free_port(socket.SOCK_STREAM if kind == "ws" else socket.SOCK_DGRAM)
-    with _process("benchmarks.gateway_roles", f"bare-{kind}", str(port), str(CLIENTS)) as pusher:
+    with running("benchmarks.gateway_roles", f"bare-{kind}", str(port), str(CLIENTS)) as pusher:
         if kind == "ws":
             _wait_for(port)
         else:
@@ -92,7 +94,7 @@ def delivered(server: BenchServer, kind: str, seconds: float) -> Throughput:
 
 def _read(kind: str, port: int, what: str, seconds: float, pid: int, url: str = "") -> Throughput:
     arguments = ("read", kind, str(port), str(CLIENTS), what, str(seconds))
-    with _process("benchmarks.gateway_roles", *arguments, pipe=True) as reader:
+    with running("benchmarks.gateway_roles", *arguments, pipe=True) as reader:
         assert reader.stdout is not None
         sids = json.loads(reader.stdout.readline())
         producers = []

@@ -11,8 +11,8 @@ from typing import Any
 
 from veredus.link.transports.quic import connect_quic
 from veredus.link.transports.websocket import connect_websocket
-from veredus.model.frames import ALPN, Ack, Hello, Kind, Message, Ping, Pong, Welcome
-from veredus.wire.frames import codec, encode_tail
+from veredus.model.frames import Ack, ALPN, Hello, Kind, Message, Ping, Pong, Welcome
+from veredus.wire.frames import codec, encode_stored
 
 SIZE = 200
 CODEC = codec("protobuf")
@@ -114,11 +114,11 @@ async def read(kind: str, port: int, clients: int, bare: bool, seconds: float) -
 
 async def produce(url: str, seconds: float, sids: list[str]) -> None:
     """As fast as the logs take it: one that is full is given a moment."""
-    from veredus.store.outbox import Append
-    from veredus.store.store import Store, connect
+    from veredus.store.sessions.outbox import Append
+    from veredus.store.store import connect, Store
 
     store = Store(connect(url))
-    tail = encode_tail(Message(kind=Kind.NOTIFY, type="n", body=b"x" * (SIZE - 20)))
+    tail = encode_stored(Message(kind=Kind.NOTIFY, type="n", body=b"x" * (SIZE - 20)))
     ends, position, pending = time.monotonic() + seconds, 0, set()
     while time.monotonic() < ends:
         rows = [Append(sids[(position + n) % len(sids)], tail) for n in range(200)]

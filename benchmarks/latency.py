@@ -31,14 +31,18 @@ async def pick_up_from_go(server: BenchServer, count: int = 200) -> list[float]:
     """The same for a Go client's plain LPUSH, which notifies nobody."""
 
     async def send(number: int) -> None:
-        message = build("stamp", f'{{"due":{time.time()!r}}}'.encode(), Options(queue="bench", task_id=f"go-{number}"))
-        server.client.hset(
-            keys.task("bench", message.id),
-            mapping={"msg": encode_task(message), "state": "pending", "pending_since": time.time_ns()},
-        )
-        server.client.lpush(keys.pending("bench"), message.id)
+        push_like_go(server, "bench", f"go-{number}")
 
     return await _stamps(server, count, send, pause=0.01)
+
+
+def push_like_go(server: BenchServer, queue: str, task_id: str) -> None:
+    message = build("stamp", f'{{"due":{time.time()!r}}}'.encode(), Options(queue=queue, task_id=task_id))
+    server.client.hset(
+        keys.task(queue, message.id),
+        mapping={"msg": encode_task(message), "state": "pending", "pending_since": time.time_ns()},
+    )
+    server.client.lpush(keys.pending(queue), message.id)
 
 
 async def lateness(server: BenchServer, count: int = 200) -> list[float]:
@@ -58,16 +62,16 @@ async def _stamps(server: BenchServer, count: int, send: object, pause: float) -
         path.touch()
         with worker(server, BENCH_STAMPS=str(path)):
             await stamp.enqueue(time.time())
-            await _lines(path, 1)
+            await wait_for_lines(path, 1)
             for number in range(count):
                 await send(number)  # type: ignore[operator]
                 if pause:
                     await asyncio.sleep(pause)
-            await _lines(path, count + 1)
+            await wait_for_lines(path, count + 1)
         return sorted(float(line) * 1000 for line in path.read_text().split()[1:])
 
 
-async def _lines(path: Path, wanted: int) -> None:
+async def wait_for_lines(path: Path, wanted: int) -> None:
     while path.read_bytes().count(b"\n") < wanted:
         await asyncio.sleep(0.01)
 

@@ -24,6 +24,20 @@ async def awaited_ping(server: BenchServer, seconds: float = 1.0) -> float:
     return rate
 
 
+def blocking_ping(server: BenchServer, seconds: float = 1.0) -> float:
+    """The same from synchronous code."""
+    client = redis.Redis(unix_socket_path=server.socket)
+    client.ping()
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        for _ in range(100):
+            client.ping()
+        count += 100
+    rate = count / (time.perf_counter() - began)
+    client.close()
+    return rate
+
+
 def pipelined_scripts(server: BenchServer, rounds: int = 100) -> float:
     """Trivial scripts per second in pipelines of 500: what Redis can do at all."""
     sha = server.client.script_load("return 1")

@@ -8,7 +8,7 @@ from benchmarks.enqueue import fill
 from benchmarks.server import BenchServer
 from veredus.model.settlement import Done
 from veredus.store.store import connect
-from veredus.store.work import Work
+from veredus.store.tasks.work import Work
 
 
 async def settle_cost(server: BenchServer, active: int, *, shuffled: bool, count: int = 2_000) -> float:

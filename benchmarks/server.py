@@ -48,6 +48,11 @@ class BenchServer:
         info = self.client.info("cpu")
         return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
+    def script_calls(self) -> int:
+        """How many scripts clients have called so far."""
+        stats = self.client.info("commandstats")
+        return sum(int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in ("evalsha", "eval"))
+
 
 @contextmanager
 def bench_server(*, tcp_port: int = 0) -> Iterator[BenchServer]:

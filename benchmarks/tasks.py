@@ -28,6 +28,12 @@ async def stamp(due: float) -> None:
     note(time.time() - due)
 
 
+@app.task(name="hold", queue="bench")
+async def hold(data: str) -> None:
+    """Runs until the worker ends."""
+    await asyncio.Event().wait()
+
+
 @app.task(name="hang", queue="bench")
 async def hang(due: float) -> None:
     """When it began; the first attempt never ends."""

@@ -28,11 +28,11 @@ from veredus.link.transports.quic import connect_quic, listen_quic
 from veredus.link.transports.websocket import connect_websocket, listen_websocket
 from veredus.model.delivery import Cursor
 from veredus.model.frames import Hello, Message, Welcome
-from veredus.wire.frames import codec, encode_tail
+from veredus.wire.frames import codec, encode_stored
 
 CONNECTIONS = 10
 PROTOBUF = codec("protobuf")
-TAIL = encode_tail(Message(type="tick", body=b'"' + b"x" * 180 + b'"'))
+TAIL = encode_stored(Message(type="tick", body=b'"' + b"x" * 180 + b'"'))
 FRAME = PROTOBUF.message_frame(1, 1_700_000_000_000_000, TAIL)
 
 

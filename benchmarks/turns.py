@@ -1,7 +1,8 @@
 """`make bench-turns BASE=commit`: this tree beside an earlier commit, in turns, row by row.
 
 Machines are noisy, and drift: each turn measures both versions one after the other, every second turn in the other
-order, and the medians are compared. Both run the benchmarks of this tree.
+order, and the medians are compared. Both run the benchmarks of this tree. With `--own`, each version runs its own,
+where modules have moved in between. Only rows that both have are compared.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def more_is_better(unit: str) -> bool:
 
 
 def source_of(commit: str, folder: Path) -> Path:
-    """The source folder of a commit, taken from the history."""
-    done = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
+    """The source folder of a commit, with its benchmarks beside it, taken from the history."""
+    done = subprocess.run(["git", "archive", commit, "src", "benchmarks"], cwd=ROOT, capture_output=True, check=False)
     if done.returncode:
         sys.exit(f"BASE: git knows no commit {commit!r} with a folder src: {done.stderr.decode().strip()}")
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
@@ -44,10 +45,11 @@ def source_of(commit: str, folder: Path) -> Path:
     return folder / "src"
 
 
-def measure(source: Path, options: list[str]) -> dict[Row, float]:
+def measure(source: Path, benchmarks: Path, options: list[str]) -> dict[Row, float]:
+    """Run the benchmarks in one folder with the source in another."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--json", *options],
-        cwd=ROOT,
+        cwd=benchmarks,
         env={**os.environ, "PYTHONPATH": str(source)},
         capture_output=True,
         text=True,
@@ -72,6 +74,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="how often both are measured (default: 5)")
     parser.add_argument("--only", metavar="PART,...", help="some parts of the benchmarks")
     parser.add_argument("--full", action="store_true", help="full sizes, which take much longer")
+    parser.add_argument("--own", action="store_true", help="each version runs the benchmarks of its own commit")
     parser.add_argument("--json", action="store_true", help="print the figures of every turn as JSON")
     arguments = parser.parse_args()
     options = [] if arguments.full else ["--quick"]
@@ -82,7 +85,9 @@ def main() -> None:
         bar = progress.add_task("turns", total=2 * arguments.turns)
         for turn in range(arguments.turns):
             for side in sorted(sources, reverse=turn % 2 == 0):
-                for row, value in measure(sources[side], options).items():
+                for row, value in measure(
+                    sources[side], sources[side].parent if arguments.own else ROOT, options
+                ).items():
                     found[side][row].append(value)
                 progress.advance(bar)
     rows = [row for row in found["after"] if row in found["before"]]

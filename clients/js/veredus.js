@@ -20,7 +20,7 @@ const DEFAULTS = Object.freeze({
   retries: 5, // so often a request is sent again, under its number, that was rejected as retryable
   connectTimeout: 10, // from the first byte to the welcome
   stallTimeout: 5, // the gateway says that there is more, and nothing comes
-  client: 'veredus-js/0.1.0',
+  client: 'veredus-js/0.2.0',
 });
 
 /** What every error of this module is. `code` is a close code or a request's code; `retryable` says if trying again may help. */

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from veredus.app import App
-    from veredus.client.calls import Call
+    from veredus.client.call import Call
     from veredus.client.handle import Handle
     from veredus.client.notifier import Notifier
     from veredus.client.task import Task
@@ -21,21 +21,23 @@ if TYPE_CHECKING:
         EmbeddedError,
         GatewayError,
         GroupNotFound,
-        LaneNotHeld,
         LeaseLost,
         NotConfirmed,
         NotReady,
+        OrderKeyNotHeld,
         OutboxFull,
         PayloadError,
         PayloadTooLarge,
         QueueClosed,
         QueueError,
+        QueueFull,
         QueueNotEmpty,
         QueueNotFound,
         QueueUnserved,
         Refused,
         ResultError,
         ResultGone,
+        Retry,
         RevokeTask,
         ScheduleNotFound,
         ServerFull,
@@ -53,26 +55,30 @@ if TYPE_CHECKING:
         WorkerStopped,
         WrongState,
     )
+    from veredus.handlers.context import Context, current
     from veredus.inspector.inspector import Inspector
     from veredus.inspector.search import Query
+    from veredus.model.attempts import AttemptInfo
     from veredus.model.delivery import NotifyItem, PushResult, Spread, SyncHint
     from veredus.model.depends import Depends
-    from veredus.model.ending import CancelOutcome, Progress, Status
     from veredus.model.job import Job
     from veredus.model.limits import Limit
+    from veredus.model.redaction import Sensitive
     from veredus.model.retry import exponential
+    from veredus.model.task_status import CancelOutcome, Progress, Status
+    from veredus.router import Router
     from veredus.scheduler.entries import Entry
-    from veredus.worker.context import Context, current
     from veredus.worker.worker import Worker
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each public name lives; loaded on first use, so that importing the package costs next to nothing.
 _HOMES = {
     "App": "app",
-    "Call": "client.calls",
-    "CancelOutcome": "model.ending",
-    "Context": "worker.context",
+    "AttemptInfo": "model.attempts",
+    "Call": "client.call",
+    "CancelOutcome": "model.task_status",
+    "Context": "handlers.context",
     "Depends": "model.depends",
     "Entry": "scheduler.entries",
     "Handle": "client.handle",
@@ -81,15 +87,17 @@ _HOMES = {
     "Limit": "model.limits",
     "Notifier": "client.notifier",
     "NotifyItem": "model.delivery",
-    "Progress": "model.ending",
+    "Progress": "model.task_status",
     "PushResult": "model.delivery",
     "Query": "inspector.search",
+    "Router": "router",
+    "Sensitive": "model.redaction",
     "Spread": "model.delivery",
-    "Status": "model.ending",
+    "Status": "model.task_status",
     "SyncHint": "model.delivery",
     "Task": "client.task",
     "Worker": "worker.worker",
-    "current": "worker.context",
+    "current": "handlers.context",
     "exponential": "model.retry",
     "ArchiveFull": "errors",
     "AuthError": "errors",
@@ -100,7 +108,7 @@ _HOMES = {
     "EmbeddedError": "errors",
     "GroupNotFound": "errors",
     "GatewayError": "errors",
-    "LaneNotHeld": "errors",
+    "OrderKeyNotHeld": "errors",
     "LeaseLost": "errors",
     "NotConfirmed": "errors",
     "NotReady": "errors",
@@ -109,12 +117,14 @@ _HOMES = {
     "PayloadTooLarge": "errors",
     "QueueClosed": "errors",
     "QueueError": "errors",
+    "QueueFull": "errors",
     "QueueNotEmpty": "errors",
     "QueueNotFound": "errors",
     "QueueUnserved": "errors",
     "Refused": "errors",
     "ResultError": "errors",
     "ResultGone": "errors",
+    "Retry": "errors",
     "RevokeTask": "errors",
     "ScheduleNotFound": "errors",
     "ServerFull": "errors",
@@ -137,6 +147,7 @@ __all__ = [
     # the app and what it makes
     "App",
     "ArchiveFull",
+    "AttemptInfo",
     # errors
     "AuthError",
     "Call",
@@ -155,13 +166,13 @@ __all__ = [
     "Handle",
     "Inspector",
     "Job",
-    "LaneNotHeld",
     "LeaseLost",
     "Limit",
     "NotConfirmed",
     "NotReady",
     "Notifier",
     "NotifyItem",
+    "OrderKeyNotHeld",
     "OutboxFull",
     "PayloadError",
     "PayloadTooLarge",
@@ -170,14 +181,18 @@ __all__ = [
     "Query",
     "QueueClosed",
     "QueueError",
+    "QueueFull",
     "QueueNotEmpty",
     "QueueNotFound",
     "QueueUnserved",
     "Refused",
     "ResultError",
     "ResultGone",
+    "Retry",
     "RevokeTask",
+    "Router",
     "ScheduleNotFound",
+    "Sensitive",
     "ServerFull",
     "ServerNotFound",
     "SkipRetry",

@@ -1,47 +1,56 @@
-"""App: the one object most users hold; it declares tasks and topics, sends them, and makes workers."""
+"""App: the object that most users hold. It declares tasks and topics, sends them, and makes workers."""
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
 import math
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
-from veredus.client.blocking import BlockingPortal
-from veredus.client.calls import DEFAULT_MAX_PAYLOAD, Call
+from veredus.app_server import AppServer, Fact
+from veredus.client.call import DEFAULT_MAX_PAYLOAD, Call
+from veredus.client.declaring import (
+    Defaults,
+    TaskDeclarations,
+    TaskSettings,
+    Then,
+    check_defaults,
+    declaration_of,
+    place_of,
+)
 from veredus.client.handle import Handle
 from veredus.client.pushing import Pushing
 from veredus.client.steering import Steering
-from veredus.client.surroundings import Stage, Surroundings
-from veredus.client.task import P, R, T, Task, default_name
-from veredus.clock import SYSTEM, Clock
+from veredus.client.task import T, Task
+from veredus.clock import Clock
 from veredus.errors import ConfigError
-from veredus.gateway.declare import Serving
+from veredus.gateway.declare import GatewayDeclarations
 from veredus.model.archive import ArchiveLimits
+from veredus.model.checks import function, whole
 from veredus.model.grouping import GRACE, Aggregation, check_pattern, check_seconds, check_size
 from veredus.model.job import Job
 from veredus.model.limits import Limit, Limits, check_limits
-from veredus.model.names import check_name
 from veredus.model.options import OptionArgs, Options, check_unserved, seconds
+from veredus.model.redaction import Redact
 from veredus.model.request import ActionRule
-from veredus.model.retry import RetryDelay, as_function
-from veredus.scheduler.declare import Scheduling
+from veredus.router import Including, Router
+from veredus.scheduler.declare import ScheduleDeclarations
 from veredus.scheduler.entries import Book
+from veredus.wire.payload import encode_value
 
 if TYPE_CHECKING:
     from veredus.client.client import Client, SendMiddleware
-    from veredus.client.connections import Connections
     from veredus.client.semaphore import Semaphore
+    from veredus.client.task_batch import TaskBatch
     from veredus.inspector.inspector import Inspector
-    from veredus.store.redis import Redis
-    from veredus.testing.rehearsal import Rehearsal
+    from veredus.store.connection.redis import Redis
+    from veredus.testing.rehearsal import Rehearsal, RehearsalSettings
+    from veredus.worker.config import WorkerSettings
     from veredus.worker.worker import Worker
 
+AnyTask = Task[..., Any, Any]
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 F = TypeVar("F", bound=Callable[..., Any])
 Middleware = Callable[[Job, Callable[[Job], Awaitable[Any]]], Awaitable[Any]]
@@ -49,8 +58,8 @@ Middleware = Callable[[Job, Callable[[Job], Awaitable[Any]]], Awaitable[Any]]
 logger = logging.getLogger("veredus")
 
 
-class App(Scheduling, Steering, Serving, Pushing, Surroundings):
-    """Tasks, topics and how to reach Redis. Making one connects to nothing.
+class App(Including, TaskDeclarations, ScheduleDeclarations, Steering, GatewayDeclarations, Pushing):
+    """Tasks, topics and the address of Redis. Creating an app does not connect.
 
     Without `url` it uses VEREDUS_REDIS_URL, then REDIS_URL, else a real server embedded on this machine.
     """
@@ -71,15 +80,21 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         archive_size: int | None = None,
         archive_days: int | None = None,
         unserved: str = "warn",
+        include: Sequence[str | Router] = (),
+        defaults: TaskSettings | None = None,
+        redact: Redact | None = None,
     ) -> None:
-        """`unserved`: what happens to a task whose order key, limit or group nobody alive keeps, as on a queue that
-        only Go serves: `warn`, `refuse` (raises QueueUnserved) or `ignore`."""
+        """`unserved`: what happens to a task with an order key, a limit or a group that no live worker supports, as on
+        a queue that only Go serves: `warn`, `refuse` (raises QueueUnserved) or `ignore`. `include`: modules and routers
+        with tasks, see `include`. `defaults`: settings and options of all tasks that do not set them themselves, such
+        as `{"max_retry": 5}`. A `timeout` in it is that of tasks; the argument `timeout` is that of Redis. `redact`
+        decides what of payloads and errors is stored and shown."""
         super().__init__()
-        self._url = url
         self.archive = ArchiveLimits.make(archive_size, archive_days)
-        self._check_arguments = check_arguments
-        self._strict = strict
-        self._defaults = Options().merged({"queue": queue, "durability": durability})
+        given = check_defaults(cast("Mapping[str, Any]", defaults or {}))
+        general = {"queue": queue, "durability": durability, "check_arguments": check_arguments, "strict": strict}
+        self._declared_defaults = Defaults().with_(general).with_(given)
+        self._defaults = self._declared_defaults.options
         if not isinstance(max_payload, int) or max_payload < 1:
             raise ConfigError("max_payload", max_payload, "a number of bytes of at least 1")
         if not seconds("timeout", timeout):
@@ -90,6 +105,8 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.patterns: dict[str, Task[..., Any, Any]] = {}
         self.middlewares: list[Middleware] = []
+        self.hooks: dict[str, Any] = {}
+        """Settings of its workers: `on_error` and `is_failure`."""
         self.send_middlewares: list[SendMiddleware] = []
         self.schedules = Book()
         self.actions: dict[str, ActionRule] = {}
@@ -97,75 +114,25 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         self.gateway_settings: dict[str, Any] = {}
         self.aggregations: list[Aggregation] = []
         self.limits: dict[str, tuple[Limit, ...]] = {}
-        """Of queues; those of tasks are theirs."""
-        self._unserved = check_unserved(unserved)
-        self._patience = seconds("patience", patience)
-        self._timeout = seconds("timeout", timeout)
-        self._portal = BlockingPortal()
-        self._connections: Connections | None = None
-        self._stage: Stage | None = None
-        """While it is being tested: the server and the clock that stand in for the real ones."""
-        if url is not None:
-            self._check_url(url)
+        """The limits of queues. Tasks hold their own limits."""
+        self.max_lengths: dict[str, int] = {}
+        """Of queues: how many tasks may wait there."""
+        self.redact = None if redact is None else function("redact", redact)
+        self._state: Any = None
+        self._is_in_child = False
+        self.server = AppServer(
+            self,
+            url,
+            timeout=seconds("timeout", timeout),
+            patience=seconds("patience", patience),
+            archive=self.archive,
+            max_payload=max_payload,
+            queue=self._defaults.queue,
+            unserved=check_unserved(unserved),
+        )
+        self.include(*([include] if isinstance(include, str) else include))
 
     # Declaring.
-
-    @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Task[P, Coroutine[Any, Any, T], T]: ...
-    @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
-    @overload
-    def task(
-        self,
-        *,
-        name: str | None = None,
-        run_in: str | None = None,
-        retry_delay: RetryDelay | None = None,
-        retry_front: bool | None = None,
-        limit: Limits = None,
-        payload: str = "json",
-        check_arguments: bool | None = None,
-        strict: bool | None = None,
-        **options: Unpack[OptionArgs],
-    ) -> TaskDecorator: ...
-    def task(self, function: Any = None, /, **settings: Any) -> Any:  # type: ignore[misc]
-        """Declare a task: `@app.task` or `@app.task(queue="mail", max_retry=5, timeout=30)`.
-
-        `name` is its type on the wire (default `module.function`), `run_in` one of loop, thread, process,
-        `payload="raw"` gives the handler the bytes; `check_arguments=False` sends arguments of any type, to be refused
-        on arrival if they do not fit; `strict=True` refuses on arrival what Go would ignore: unknown fields, null for
-        an empty value, 3.0 for an int. All else are enqueue options.
-        """
-        if function is None:
-            return TaskDecorator(self, settings)
-        return TaskDecorator(self, settings)(function)
-
-    def topic(self, name: str, **settings: Any) -> Callable[[Callable[P, R]], Task[P, R, Any]]:
-        """Declare the consumer of a topic: a queue with one task type of the same name, whose payload is any JSON value
-        that fits the handler's one parameter."""
-        from veredus.wire.payload import value_codec_for
-
-        strict = settings.get("strict")
-
-        def declare(function: Callable[P, R]) -> Task[P, R, Any]:
-            settings.setdefault("queue", name)
-            codec = value_codec_for(function, strict=self._is_strict(strict))
-            return self._declare(function, name=name, codec=codec, **settings)
-
-        return declare
-
-    def handler(self, pattern: str, **settings: Any) -> Callable[[Callable[P, R]], Task[P, R, Any]]:
-        """Declare a handler for every type that fits: `email:send` exactly, or `email:*` for a prefix. A parameter of
-        type `Job` gets the task as it arrived. Exact names win over patterns, longer patterns over shorter ones."""
-        if not pattern.strip() or "*" in pattern[:-1]:
-            raise ConfigError("pattern", pattern, "a task type, or a prefix that ends in *")
-
-        def declare(function: Callable[P, R]) -> Task[P, R, Any]:
-            if not pattern.endswith("*"):
-                return self._declare(function, name=pattern, **settings)
-            return self._declare(function, name=pattern, registry=self.patterns, **settings)
-
-        return declare
 
     def aggregate(
         self,
@@ -196,78 +163,70 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
             raise ConfigError("pattern", pattern, "a pattern that no other aggregator of this app has for this queue")
 
         def declare(function: F) -> F:
-            decode = member_decoder_for(function, strict=self._is_strict(strict))
+            default = bool(self._declared_defaults.settings.get("strict"))
+            decode = member_decoder_for(function, strict=default if strict is None else strict)
             self.aggregations.append(Aggregation(**settings, function=function, decode=decode))
             return function
 
         return declare
 
     def limit(self, queue: str, limit: Limits) -> None:
-        """Limit a whole queue, over all workers: `app.limit("mail", Limit(rate="100/s"))`. None takes an earlier limit
-        away, also one that another program declared."""
+        """Limit a whole queue, over all workers: `app.limit("mail", Limit(rate="100/s"))`. None removes an earlier
+        limit, even one that another program declared."""
         self.limits[Options().merged({"queue": queue}).queue] = check_limits("limit", limit)
 
+    def max_length(self, queue: str, most: int | None) -> None:
+        """Bound a queue: this app enqueues only while fewer than `most` tasks wait there (pending, scheduled or to be
+        retried). `enqueue` then raises QueueFull, or waits for room as long as the option `wait_for_room` says. None
+        takes an earlier bound away."""
+        name = Options().merged({"queue": queue}).queue
+        if most is None:
+            self.max_lengths.pop(name, None)
+        else:
+            self.max_lengths[name] = whole("most", most, 1)
+
     def semaphore(self, scope: str, most: int) -> Semaphore:
-        """Asynq's own semaphore, shared with Go: inside a handler, `if not await semaphore.acquire(): raise ...`."""
+        """Asynq's own semaphore, shared with Go. Use it inside a handler: `if not await semaphore.acquire(): raise
+        ...`."""
         from veredus.client.semaphore import Semaphore
-        from veredus.worker.context import current
+        from veredus.handlers.context import current
 
         return Semaphore(scope, most, lambda: self._client().store.redis, current)
 
     def middleware(self, function: Middleware) -> Middleware:
-        """Wrap every handler: `async def log(job, call_next): return await call_next(job)`. The first declared is the
-        outermost; unknown types pass through it as well."""
+        """Wrap every handler: `async def log(job, call_next): return await call_next(job)`. The first one declared
+        is the outermost. Unknown types pass through it as well."""
         self.middlewares.append(function)
         return function
 
     def send_middleware(self, function: SendMiddleware) -> SendMiddleware:
         """Wrap everything that this app sends: `async def tag(calls, send): return await send(calls)`. `calls` is an
-        iterable of one or many; what comes back is a list of their handles. The first declared is the outermost."""
+        iterable of one or more calls; the result is a list of their handles. The first one declared is the
+        outermost."""
         self.send_middlewares.append(function)
         return function
 
-    def _declare(
-        self,
-        function: Callable[P, R],
-        *,
-        name: str | None = None,
-        codec: Any = None,
-        run_in: str | None = None,
-        retry_delay: RetryDelay | None = None,
-        retry_front: bool | None = None,
-        limit: Limits = None,
-        payload: str = "json",
-        check_arguments: bool | None = None,
-        strict: bool | None = None,
-        registry: dict[str, Task[..., Any, Any]] | None = None,
-        **options: Any,
-    ) -> Task[P, R, Any]:
-        from veredus.wire.payload import codec_for
+    def on_error(self, function: F) -> F:
+        """Declare what is called with the error and the `Job` of each failed attempt, before the task's new state is
+        written: `async def report(error, job): ...`. It is that of every worker of this app, unless `app.worker` is
+        given another."""
+        return self._hook("on_error", function)
 
-        if isinstance(function, Task):
-            raise ConfigError("task", function, "a plain function: this one is a task already")
-        registry = self.tasks if registry is None else registry
-        name = default_name(function) if name is None else name
-        check_name("name", name)
-        if name in registry:
-            raise ConfigError("name", name, "a name that no other task of this app has")
-        task: Task[P, R, Any] = Task(
-            self,
-            function,
-            name=name,
-            codec=codec or codec_for(function, payload, strict=self._is_strict(strict)),
-            options=self._defaults.merged(options),
-            run_in=run_in,
-            retry_delay=None if retry_delay is None else as_function(retry_delay),
-            retry_front=retry_front,
-            limits=check_limits("limit", limit),
-            check_arguments=self._check_arguments if check_arguments is None else check_arguments,
-        )
-        registry[name] = task
-        return task
+    def is_failure(self, function: F) -> F:
+        """Declare which errors are failures: `def is_failure(error): return not isinstance(error, Busy)`. A task is
+        retried after the others without counting a retry or a failure."""
+        return self._hook("is_failure", function)
 
-    def _is_strict(self, given: bool | None) -> bool:
-        return self._strict if given is None else given
+    def _hook(self, name: str, function: F) -> F:
+        if not callable(function):
+            raise ConfigError(name, function, f"a function: write @app.{name}, without parentheses")
+        if name in self.hooks:
+            raise ConfigError(name, place_of(function), f"one function for the app; {place_of(self.hooks[name])} is it")
+        self.hooks[name] = function
+        return function
+
+    def _declare(self, function: Callable[..., Any], *, then: Then | None = None, **settings: Any) -> AnyTask:
+        return self._add(declaration_of(function, (), then=then, **settings))
 
     # Sending.
 
@@ -276,63 +235,73 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         return self._raw_call(task_type, payload, options)
 
     async def enqueue(self, task_type: str, payload: Any = None, **options: Unpack[OptionArgs]) -> Handle[Any]:
-        """Send a task of any type, also one that only a Go service defines. Bytes travel as they are, None as no
-        payload at all, anything else as JSON."""
+        """Send a task of any type, even one that only a Go service defines. Bytes are sent unchanged, None means no
+        payload, anything else is encoded as JSON."""
         return await self.send(self._raw_call(task_type, payload, options))
 
     def enqueue_sync(self, task_type: str, payload: Any = None, **options: Unpack[OptionArgs]) -> Handle[Any]:
         """`enqueue` for synchronous code."""
         return self.send_sync(self._raw_call(task_type, payload, options))
 
-    async def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+    async def enqueue_many(self, calls: Iterable[Call[T]]) -> list[Handle[T]]:
         """Send many: `await app.enqueue_many(welcome.call(i) for i in range(10_000))`."""
         return await self._client().enqueue_many(calls)
 
-    def enqueue_many_sync(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+    def enqueue_many_sync(self, calls: Iterable[Call[T]]) -> list[Handle[T]]:
         """`enqueue_many` for synchronous code."""
-        return self._portal.run(self.enqueue_many(calls))
+        return self.server.portal.run(self.enqueue_many(calls))
+
+    def batch(
+        self, calls: Iterable[Call[Any]], *, then: Call[T] | None = None, **options: Unpack[OptionArgs]
+    ) -> TaskBatch[T]:
+        """Many tasks, and one that runs when all of them have ended, however they ended: `await app.batch([...],
+        then=report.call()).enqueue()`. The options are those of the task that waits, without a worker."""
+        from veredus.client.task_batch import TaskBatch
+
+        return TaskBatch(self, calls, then, self._defaults.merged(options))
 
     async def produce(self, topic: str, payload: Any, **options: Unpack[OptionArgs]) -> Handle[Any]:
-        """Send a message to a topic: any JSON value, now or with `delay=` or `at=`; the topic needs no declaration."""
+        """Send a message to a topic: any JSON value, now or with `delay=` or `at=`. The topic need not be declared."""
         return await self.send(self._topic_call(topic, payload, options))
 
     def produce_sync(self, topic: str, payload: Any, **options: Unpack[OptionArgs]) -> Handle[Any]:
         """`produce` for synchronous code."""
         return self.send_sync(self._topic_call(topic, payload, options))
 
-    async def send(self, call: Call[Any]) -> Handle[Any]:
+    async def send(self, call: Call[T]) -> Handle[T]:
         """Send what `task.call(...)` made."""
         return await self._client().enqueue(call)
 
-    def send_sync(self, call: Call[Any]) -> Handle[Any]:
+    def send_sync(self, call: Call[T]) -> Handle[T]:
         """`send` for synchronous code."""
-        return self._portal.run(self.send(call))
+        handle = self.server.send_here(call)
+        return self.server.portal.run(self.send(call)) if handle is None else handle
 
     def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine for synchronous code, on the loop that the `_sync` methods use."""
-        return self._portal.run(coroutine)
+        return self.server.portal.run(coroutine)
 
     def _raw_call(self, task_type: str, payload: Any, options: Mapping[str, Any]) -> Call[Any]:
-        from veredus.wire.payload import encode_value
-
+        self.load()
         known = self.tasks.get(task_type)
         defaults = known.options if known is not None else self._defaults
         if isinstance(payload, bytes | bytearray):
-            return Call(task_type, bytes(payload), defaults.merged(options))
+            merged = defaults.merged(options)
+            return Call(task_type, bytes(payload), _resolved(merged, known, bytes(payload)))
         encoded = b"" if payload is None else encode_value(payload)
         if known is not None:
             known.check_payload(encoded, {} if payload is None else payload)
-        return Call(task_type, None if payload is None else encoded, defaults.merged(options))
+        merged = _resolved(defaults.merged(options), known, encoded)
+        return Call(task_type, None if payload is None else encoded, merged)
 
     def _topic_call(self, topic: str, payload: Any, options: Mapping[str, Any]) -> Call[Any]:
-        from veredus.wire.payload import encode_value
-
+        self.load()
         known = self.tasks.get(topic)
         defaults = known.options if known is not None else self._defaults.merged({"queue": topic})
         encoded = encode_value(payload)
         if known is not None:
             known.check_payload(encoded, payload)
-        return Call(topic, encoded, defaults.merged(options))
+        return Call(topic, encoded, _resolved(defaults.merged(options), known, encoded))
 
     # Connections.
 
@@ -344,153 +313,126 @@ class App(Scheduling, Steering, Serving, Pushing, Surroundings):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections that this event loop opened; they open again on use."""
-        if self._connections is not None:
-            await self._connections.close()
+        """Close the connections that this event loop opened. The next use opens them again."""
+        await self.server.close()
 
     def close_sync(self) -> None:
-        """Close what the `_sync` methods opened, with their event loop and its thread; they open again on use."""
-        if self._portal.is_running:
-            self._portal.run(self.close())
-            self._portal.close()
+        """Close what the `_sync` methods opened, including their event loop and thread. The next use opens them
+        again."""
+        self.server.close_sync()
 
     def _client(self) -> Client:
-        return self._all_connections().client()
+        return self.server.client()
 
-    def _all_connections(self) -> Connections:
-        if self._connections is None:
-            from veredus.client.connections import Connections
-            from veredus.client.desk import Desk
-
-            self._connections = Connections(
-                self.open_redis,
-                max_payload=self.max_payload,
-                patience=self._patience,
-                archive=self.archive,
-                clock=self.clock,
-                middlewares=self.send_middlewares,
-                confirms=self._stage is None,
-                unserved=self._unserved if self._stage is None else "ignore",
-                is_limited=self._is_limited,
-            )
-            self._connections.desk = Desk(self._connections.client, self._portal, self._function_of, self.clock)
-            if self.url is not None and self._stage is None:
-                from veredus.store.address import parse_url
-
-                _say_server(parse_url(self.url).describe())
-        return self._connections
-
-    def _is_limited(self, task_type: str, queue: str) -> bool:
+    def is_limited(self, task_type: str, queue: str) -> bool:
+        """Whether this app declares a limit for the type or the queue."""
         known = self.tasks.get(task_type)
         return bool(self.limits.get(queue) or (known is not None and known.limits))
 
     def open_redis(self, name: str = "veredus") -> Redis:
-        """A Redis that connects at the first call: the given URL, the environment's, or the embedded server."""
-        from veredus.store.store import connect
-
-        if self._stage is not None:
-            return self._stage.open_redis(name)
-        url = self.url
-        if url is not None:
-            return connect(url, timeout=self._timeout, name=name)
-        return _embedded_redis(self._timeout, name)
+        """A Redis client that connects at its first call: to the given URL, the environment's, or the embedded
+        server."""
+        return self.server.open_redis(name)
 
     @property
-    def url(self) -> str | None:  # type: ignore[override]
-        """Where Redis is; None means the embedded server."""
-        return self._url or os.environ.get("VEREDUS_REDIS_URL") or os.environ.get("REDIS_URL") or None
+    def url(self) -> str | None:
+        """The address of Redis; None means the embedded server."""
+        return self.server.url
 
     def use(self, url: str) -> None:
-        """Point this app at another server, before it is used: what `--redis URL` does."""
-        self._check_url(url)
-        self._url = url
+        """Use another server; call it before the app is used. This is what `--redis URL` does."""
+        self.server.use(url)
 
     @property
     def clock(self) -> Clock:
-        """What tells the time: the system's, or a test's own."""
-        return SYSTEM if self._stage is None else self._stage.clock
+        """The clock of this app: the system's, or a test's."""
+        return self.server.clock
 
-    def _enter_stage(self, described: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
-        from veredus.testing.away import AwayStage
+    # Handlers in processes.
 
-        if not isinstance(self._stage, AwayStage):
-            self._stage = AwayStage(tell)
-            self.send_middlewares.append(self._stage.record)
-        self._stage.be_at(described)
+    @property
+    def state(self) -> Any:
+        """What `lifespan` yields in a running worker."""
+        if self._is_in_child and self.lifespan is not None:
+            raise LookupError(
+                'app.state is not there in a handler with run_in="process": what `lifespan` opened stays in the '
+                "worker's process; open it in the handler, at the top of its module, or with Depends(...)"
+            )
+        return self._state
 
-    def _check_url(self, url: str) -> None:
-        from veredus.store.address import parse_url
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._state = value
 
-        parse_url(url)
+    def surroundings(self) -> Fact:
+        """What `move_to` needs in another process: the server in use, wherever its URL came from."""
+        stage = self.server.stage
+        return {"url": self.url, "stage": None if stage is None else stage.describe()}
+
+    def move_to(self, place: Fact, tell: Callable[[Fact], None]) -> None:
+        """Called in a handler's process: use what the worker uses. `tell` sends a fact to `heard` in the worker."""
+        self._is_in_child = True
+        if place["url"] is not None:
+            self.server.use(place["url"])
+        if place["stage"] is not None:
+            from veredus.testing.child_stage import ChildStage
+
+            if not isinstance(self.server.stage, ChildStage):
+                stage = ChildStage(tell)
+                self.server.enter(stage)
+                self.send_middlewares.append(stage.record)
+            cast(ChildStage, self.server.stage).be_at(place["stage"])
+
+    def heard(self, fact: Fact) -> None:
+        """A fact reported by the app in a handler's process."""
+        if self.server.stage is not None:
+            self.server.stage.heard(fact)
 
     # Looking.
 
     def inspector(self) -> Inspector:
-        """Look into the queues and change what waits there: `await app.inspector().queue("mail")`. Call it where an
-        event loop runs; its connection is the app's."""
+        """Read the queues and change waiting tasks: `await app.inspector().queue("mail")`. Call it in a running
+        event loop; it uses the app's connection."""
         from veredus.inspector.inspector import Inspector
 
-        return Inspector(self._client().store.redis, archive=self.archive)
+        return Inspector(self._client().store.redis, archive=self.archive, redact=self.redact)
 
     # Testing.
 
-    def test(self, **settings: Any) -> Rehearsal:
-        """Run tasks inline, by a clock of the test's own, on a server of its own: `async with app.test() as q:`."""
+    def test(self, **settings: Unpack[RehearsalSettings]) -> Rehearsal:
+        """Run tasks inline, by the test's clock, on a separate server: `async with app.test() as q:`."""
         from veredus.testing.rehearsal import Rehearsal
 
-        return Rehearsal(self, **settings)
+        self.load()
+        return Rehearsal(self, **cast("dict[str, Any]", settings))
 
     # Working.
 
-    def worker(self, queues: Mapping[str, int] | Sequence[str] | str | None = None, **settings: Any) -> Worker:
+    def worker(
+        self, queues: Mapping[str, int] | Sequence[str] | str | None = None, **settings: Unpack[WorkerSettings]
+    ) -> Worker:
         """A worker for this app: `app.worker(queues={"critical": 6, "default": 1}, concurrency=50).run()`."""
         from veredus.worker.config import WorkerConfig
         from veredus.worker.worker import Worker
 
-        return Worker(self, WorkerConfig.make(queues=queues, **settings))
+        self.load()
+        given = {name: value for name, value in settings.items() if value is not None}
+        return Worker(self, WorkerConfig.make(queues=queues, **{**self.hooks, **given}))
 
     def served_queues(self) -> dict[str, int]:
-        """Every queue that the tasks and topics of this app name, in the order they were declared."""
+        """Every queue that the tasks and topics of this app name, in the order of declaration."""
+        self.load()
         named = [task.options.queue for task in [*self.tasks.values(), *self.patterns.values()]]
         named += [one.queue for one in self.aggregations if one.queue is not None]
         return dict.fromkeys(named or [self._defaults.queue], 1)
 
 
-def _embedded_redis(timeout: float, name: str) -> Redis:
-    """The embedded server, started on demand: also again, when it was stopped between two connections."""
-    from veredus import embedded
-    from veredus.store.address import Address
-    from veredus.store.redis import Server
+def _resolved(options: Options, known: AnyTask | None, payload: bytes) -> Options:
+    """The options with their keys, which may depend on the payload; of a type that is not known here, on its fields."""
+    if not options.has_rules:
+        return options
+    if known is not None:
+        return known.options_for(options, payload)
+    from veredus.wire.payload import fields_of
 
-    async def resolve() -> str:
-        server = await asyncio.to_thread(embedded.ensure)
-        _say_embedded(server.describe())
-        return server.socket
-
-    return Server(Address(kind="unix", path="(embedded)"), resolve, timeout, name)
-
-
-@functools.cache
-def _say_server(description: str) -> None:
-    logger.info("using the server at %s", description)
-
-
-@functools.cache
-def _say_embedded(description: str) -> None:
-    """Loud on purpose: a forgotten variable in production must not start a private queue silently."""
-    logger.warning("neither VEREDUS_REDIS_URL nor REDIS_URL is set: using the %s", description)
-
-
-class TaskDecorator:
-    """`@app.task(...)`: keeps the function's signature for type checkers, async or not."""
-
-    def __init__(self, app: App, settings: Mapping[str, Any]) -> None:
-        self._app = app
-        self._settings = settings
-
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Task[P, Coroutine[Any, Any, T], T]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
-    def __call__(self, function: Any, /) -> Any:
-        return self._app._declare(function, **self._settings)
+    return options.resolved(fields_of(payload))

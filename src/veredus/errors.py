@@ -5,36 +5,43 @@
     ├── PayloadError           arguments that cannot be encoded, or bytes that do not fit the handler's signature
     │   └── PayloadTooLarge    the encoded payload exceeds the limit
     ├── StoreError             Redis refused or could not be reached
-    │   ├── ConnectionLost     no connection, or it broke before the answer came: the outcome is unknown
+    │   ├── ConnectionLost     no connection, or it broke before the reply came: the outcome is unknown
     │   ├── AuthError          wrong or missing password, or a permission is missing
     │   ├── NotReady           the server is loading, read-only or failing over: try again soon
-    │   ├── NotConfirmed       written, but not known to be as safe as was asked for
+    │   ├── NotConfirmed       written, but not confirmed by replicas or the disk as requested
     │   └── CommandRefused     Redis answered with an error of its own (wrong type, ...)
-    │       └── ServerFull     the server's memory is full: it takes no new tasks until there is room
+    │       └── ServerFull     the server's memory is full: it accepts no new tasks
     ├── TaskError
     │   ├── TaskNotFound       no task with this id is in this queue
-    │   ├── WrongState         what was asked is not possible in the state that the task is in
+    │   ├── WrongState         the task's state does not allow this operation
     │   ├── DuplicateTask      a unique lock is held by another task
     │   ├── TaskIdConflict     a task with this id exists in this queue
-    │   ├── TaskFailed         the task ended without a result: its last error is inside
-    │   │   └── TaskCancelled  because somebody cancelled it
-    │   ├── ResultGone         the task ended and what it left behind has expired
+    │   ├── TaskFailed         the task ended without a result; contains its last error
+    │   │   ├── TaskCancelled  because it was cancelled
+    │   │   └── ChildFailed    the same of a child, for its parent
+    │   │       └── ChildUnknown  a child is gone: it may or may not have run
+    │   ├── ResultGone         the task ended, and its result has expired
     │   ├── TaskTimeout        an attempt ran over its timeout or deadline
-    │   └── LeaseLost          the attempt is no longer ours: somebody else owns the task now
+    │   ├── LeaseLost          another worker owns the task now
+    │   ├── StepFailed         a step of a durable task failed; the same at each replay
+    │   ├── StepChanged        a fan-out has other children than at the last attempt
+    │   ├── WouldWaitForItself  a child could only begin when its parent has ended
+    │   └── ConcurrentDurableCall  two durable calls of one handler at once that cannot be told apart later
     ├── QueueError
-    │   ├── QueueNotFound      no queue of that name was ever used
+    │   ├── QueueNotFound      no queue with this name was ever used
     │   ├── QueueNotEmpty      the queue still has tasks
-    │   ├── QueueClosed        the queue takes no new tasks until it is opened again
-    │   ├── QueueUnserved      nobody alive keeps what an option of the task promises (App(unserved="refuse"))
-    │   ├── GroupNotFound      no task waits in a group of that name
-    │   ├── LaneNotHeld        no archived task holds up the tasks with this order key
+    │   ├── QueueFull          the queue has as many waiting tasks as it may have (app.max_length)
+    │   ├── QueueClosed        the queue accepts no new tasks until it is opened again
+    │   ├── QueueUnserved      no live worker supports an option of the task (App(unserved="refuse"))
+    │   ├── GroupNotFound      no task waits in a group with this name
+    │   ├── OrderKeyNotHeld    no archived task holds up the tasks with this order key
     │   └── ArchiveFull        the archive has no room for so many tasks
     ├── ScheduleNotFound       no schedule has this id
-    ├── ServerNotFound         no worker process that lives has this id
+    ├── ServerNotFound         no live worker process has this id
     ├── GatewayError
     │   ├── Unauthorized       a client's token was refused
     │   ├── Unreachable        no gateway could be reached
-    │   ├── OutboxFull         a client has so much unread that there is no room for more
+    │   ├── OutboxFull         a client has too many unread messages
     │   ├── SessionClosed      the gateway ended the session for good, or this side closed it
     │   └── RequestError
     │       ├── RequestRejected  refused before it was accepted: it did not run
@@ -44,10 +51,12 @@
     ├── EmbeddedError          the embedded server cannot be found, started or shared
     └── WorkerStopped          the worker is (or has been) stopped
 
-Raised by handlers, to steer what happens next (they are not failures of Veredus):
+Raised by handlers, to control what happens next (they are not errors of Veredus):
 
     SkipRetry    archive now, whatever retries are left
-    ResultError  raised for a handler whose return value cannot be stored: archived at once
+    Retry        run the task again, after a time of its own, counted as a retry or not
+    ResultError  the handler's return value cannot be stored: archive at once
+    StepResultError  the same for a step, and for too many of them; the task can be run again from there
     RevokeTask   delete the task, counted as processed, not as failed
     Refused      answer a client's request with this error, whatever retries are left
 """
@@ -55,12 +64,14 @@ Raised by handlers, to steer what happens next (they are not failures of Veredus
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """The hint for a name that is not known: one that begins with it, or else one that looks like it."""
+    """A hint for an unknown name: a known one that starts with it, or else a similar one."""
     names = list(known)
     found = [one for one in names if name and one.startswith(name)] or difflib.get_close_matches(name, names, n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
@@ -99,11 +110,11 @@ class PayloadTooLarge(PayloadError):
 
 
 class StoreError(VeredusError):
-    """Redis refused or could not be reached."""
+    """Redis refused a call or could not be reached."""
 
 
 class ConnectionLost(StoreError, ConnectionError):
-    """No connection, or it broke before the answer came: what was asked may or may not have happened."""
+    """No connection, or it broke before the reply came: the outcome is unknown."""
 
 
 class AuthError(StoreError):
@@ -115,9 +126,9 @@ class NotReady(StoreError):
 
 
 class NotConfirmed(StoreError):
-    """It is stored on the master, but neither replicas nor the disk confirmed it in time: a failure of the server may
-    still lose it. `handles` are those of the tasks. To send it again is safe with a `task_id` (a task) or a dedupe key
-    (a message): whatever is there already is not stored twice."""
+    """The task or message is stored on the master, but neither replicas nor the disk confirmed it in time: a failure
+    of the server may still lose it. `handles` are those of the tasks. Sending again is safe with a `task_id` (a
+    task) or a dedupe key (a message): nothing is stored twice."""
 
     def __init__(self, text: str, reply: Any = None, *, handles: Sequence[Any] = ()) -> None:
         self.reply, self.handles = reply, list(handles)
@@ -129,7 +140,7 @@ class CommandRefused(StoreError):
 
 
 class ServerFull(CommandRefused):
-    """The server's memory is full (`maxmemory`): it takes no new tasks. Workers go on, and make room."""
+    """The server's memory is full (`maxmemory`): it accepts no new tasks. Workers continue, and free memory."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -155,7 +166,7 @@ class TaskNotFound(TaskError):
 
 
 class WrongState(TaskError):
-    """What was asked is not possible in the state that the task is in."""
+    """The task's state does not allow this operation."""
 
     def __init__(self, task_id: str, queue: str, problem: str) -> None:
         self.task_id, self.queue, self.problem = task_id, queue, problem
@@ -175,19 +186,36 @@ class TaskIdConflict(TaskError):
 
 
 class TaskFailed(TaskError):
-    """The task ended without a result; `error` is what its last attempt ended with, `traceback` where."""
+    """The task ended without a result. `error` is the last attempt's error, `traceback` is where it was raised."""
 
     def __init__(self, text: str, *, task_id: str = "", error: str = "", traceback: str = "") -> None:
         self.task_id, self.error, self.traceback = task_id, error, traceback
         super().__init__(text)
 
 
+class ChildFailed(TaskFailed):
+    """A child of a durable task ended without a result. If the parent does not catch it, the parent is archived at
+    once: run again, it takes what the child has become since, and runs it again if it is still archived."""
+
+
+class ChildUnknown(ChildFailed):
+    """A child was enqueued and is gone: it may or may not have run."""
+
+
+class StepChanged(TaskError):
+    """A fan-out has other children than at the last attempt. Take the items from a step."""
+
+
+class WouldWaitForItself(TaskError):
+    """A child has an order key for which its parent, or what waits for that, is holding up others."""
+
+
 class TaskCancelled(TaskFailed):
-    """The task ended without a result, because somebody cancelled it."""
+    """The task ended without a result because it was cancelled."""
 
 
 class ResultGone(TaskError):
-    """The task ended and what it left behind has expired."""
+    """The task ended, and its result has expired."""
 
 
 class TaskTimeout(TaskError, TimeoutError):
@@ -195,7 +223,20 @@ class TaskTimeout(TaskError, TimeoutError):
 
 
 class LeaseLost(TaskError):
-    """The attempt is no longer ours."""
+    """Another worker owns the task now."""
+
+
+class StepFailed(TaskError):
+    """A step failed: `kind` is the class of its error, `text` what that said. A handler that catches it and goes on
+    gets the same one at each replay; one that lets it out runs the step again at its next attempt."""
+
+    def __init__(self, step: str, kind: str, text: str) -> None:
+        self.step, self.kind, self.text = step, kind, text
+        super().__init__(f"step {step!r} failed: {kind}: {text}" if text else f"step {step!r} failed: {kind}")
+
+
+class ConcurrentDurableCall(TaskError):
+    """Two durable calls of one handler at once that could not be told apart at a replay."""
 
 
 class QueueError(VeredusError):
@@ -203,7 +244,7 @@ class QueueError(VeredusError):
 
 
 class QueueNotFound(QueueError):
-    """No queue of that name was ever used."""
+    """No queue with this name was ever used."""
 
     def __init__(self, queue: str, *, known: Iterable[str] = ()) -> None:
         self.queue = queue
@@ -220,15 +261,28 @@ class QueueNotEmpty(QueueError):
 
 
 class QueueClosed(QueueError):
-    """The queue takes no new tasks until somebody opens it again."""
+    """The queue accepts no new tasks until it is opened again."""
 
     def __init__(self, queue: str) -> None:
         self.queue = queue
         super().__init__(f"queue {queue!r} is closed: it takes no new tasks until it is opened (veredus queue open)")
 
 
+class QueueFull(QueueError):
+    """The queue has as many waiting tasks as it may have: see `app.max_length`. `handles` are those of a whole batch: a
+    handle that was not `created` has no task."""
+
+    def __init__(self, queue: str, most: int, *, handles: Sequence[Any] = ()) -> None:
+        self.queue, self.most, self.handles = queue, most, list(handles)
+        text = f"queue {queue!r} is full: {most:,} tasks may wait in it; try again later, or wait with wait_for_room="
+        if handles:
+            left = sum(not handle.created for handle in handles)
+            text += f" ({left:,} of {len(handles):,} tasks were not stored)"
+        super().__init__(text)
+
+
 class QueueUnserved(QueueError):
-    """No worker is alive that keeps what an option of the task promises; raised with `App(unserved="refuse")`."""
+    """No live worker supports an option of the task; raised with `App(unserved="refuse")`."""
 
     def __init__(self, queue: str, option: str, reason: str) -> None:
         self.queue, self.option = queue, option
@@ -236,7 +290,7 @@ class QueueUnserved(QueueError):
 
 
 class GroupNotFound(QueueError):
-    """No task waits in a group of that name."""
+    """No task waits in a group with this name."""
 
     def __init__(self, group: str, queue: str, *, known: Iterable[str] = ()) -> None:
         self.group, self.queue = group, queue
@@ -244,7 +298,7 @@ class GroupNotFound(QueueError):
 
 
 class ScheduleNotFound(VeredusError):
-    """No schedule has this id, and none that had it has left a history."""
+    """No schedule has this id, and no history of one exists."""
 
     def __init__(self, entry_id: str, *, known: Iterable[str] = ()) -> None:
         self.entry_id = entry_id
@@ -252,14 +306,14 @@ class ScheduleNotFound(VeredusError):
 
 
 class ServerNotFound(VeredusError):
-    """No worker process that lives has this id."""
+    """No live worker process has this id."""
 
     def __init__(self, server: str, *, known: Iterable[str] = ()) -> None:
         self.server = server
         super().__init__(f"no worker process {server!r}{near(server, known)}")
 
 
-class LaneNotHeld(QueueError):
+class OrderKeyNotHeld(QueueError):
     """No archived task holds up the tasks with this order key."""
 
     def __init__(self, order_key: str, queue: str, *, known: Iterable[str] = ()) -> None:
@@ -270,7 +324,7 @@ class LaneNotHeld(QueueError):
 
 
 class ArchiveFull(QueueError):
-    """The archive has no room for so many tasks: its oldest would be deleted."""
+    """The archive has no room for these tasks: its oldest would be deleted."""
 
     def __init__(self, queue: str, tasks: int, excess: int, limit: int) -> None:
         self.queue, self.tasks, self.excess, self.limit = queue, tasks, excess, limit
@@ -289,15 +343,15 @@ class Unauthorized(GatewayError):
 
 
 class Unreachable(GatewayError, ConnectionError):
-    """No gateway could be reached, or none welcomed us in time."""
+    """No gateway could be reached, or none answered in time."""
 
 
 class OutboxFull(GatewayError):
-    """A client has so much unread that there is no room for another message: `notify(..., full="raise")`."""
+    """The client has too many unread messages for another one: `notify(..., full="raise")`."""
 
 
 class SessionClosed(GatewayError):
-    """The gateway ended the session and connecting again would not help; or this side closed it (code 0)."""
+    """The gateway ended the session and reconnecting would not help; or this side closed it (code 0)."""
 
     def __init__(self, text: str, *, code: int = 0) -> None:
         self.code = code
@@ -323,11 +377,11 @@ class RequestFailed(RequestError):
 
 
 class RequestTimeout(RequestError, TimeoutError):
-    """No response in time: it may or may not have run."""
+    """No response in time: the request may or may not have run."""
 
 
 class RequestLost(RequestError):
-    """Its session is gone: it may or may not have run."""
+    """The session is gone: the request may or may not have run."""
 
 
 class EmbeddedError(VeredusError):
@@ -339,19 +393,38 @@ class WorkerStopped(VeredusError):
 
 
 class SkipRetry(Exception):
-    """Raise (or wrap) in a handler: archive the task now, whatever retries are left."""
+    """Raise (or wrap) in a handler to archive the task now, whatever retries are left."""
+
+
+class Retry(Exception):
+    """Raise in a handler to run the task again after so many seconds (`after`), or after its usual delay. With
+    `counts=False` this attempt counts neither as one of `max_retry` nor as a failure."""
+
+    def __init__(self, text: str = "", *, after: float | timedelta | None = None, counts: bool = True) -> None:
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < math.inf
+        if seconds is not None and not is_number:
+            raise ConfigError("after", after, "seconds of at least 0, or a timedelta")
+        self.after, self.counts = None if seconds is None else float(seconds), bool(counts)
+        super().__init__(text)
 
 
 class ResultError(SkipRetry):
-    """What a handler returned cannot be stored. Archived at once: its work is done, and would be done again."""
+    """The handler's return value cannot be stored. The task is archived at once, because a retry would repeat its
+    work."""
+
+
+class StepResultError(ResultError):
+    """What a step returned cannot be kept, or no longer fits its annotation, or there are too many steps. The task is
+    archived at once; run again, it continues after the last step that was kept."""
 
 
 class RevokeTask(Exception):
-    """Raise (or wrap) in a handler: delete the task; counted as processed, not as failed."""
+    """Raise (or wrap) in a handler to delete the task; it counts as processed, not as failed."""
 
 
 class Refused(SkipRetry):
-    """Raise in an action: the client gets this code and text as the answer to its request."""
+    """Raise in an action: the client gets this code and text as the response to its request."""
 
     def __init__(self, code: int, text: str = "") -> None:
         if not isinstance(code, int) or not 400 <= code <= 999:

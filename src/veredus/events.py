@@ -1,4 +1,4 @@
-"""Facts announced in-process, and the bus that carries them to whoever listens."""
+"""Events within a process, and the bus that delivers them to listeners."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ logger = logging.getLogger("veredus.events")
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted:
+    """An attempt begins."""
+
     message: TaskMessage
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """An attempt ended; `action` is what follows: done, complete, retry, archive, requeue or nothing."""
+    """An attempt ended. `action` is what follows: done, complete, retry, archive, requeue or nothing."""
 
     message: TaskMessage
     end: str
@@ -29,7 +31,7 @@ class TaskEnded:
 
 @dataclass(frozen=True, slots=True)
 class TaskOverran:
-    """A handler runs on after its deadline and its grace; `where` is loop, thread or process. Told once per attempt."""
+    """A handler still runs after its deadline and grace. `where` is loop, thread or process. Once per attempt."""
 
     message: TaskMessage
     where: str
@@ -37,7 +39,7 @@ class TaskOverran:
 
 @dataclass(frozen=True, slots=True)
 class LeaseWasLost:
-    """A settlement or a heartbeat found that somebody else has the task now."""
+    """A settlement or heartbeat found that this worker no longer owns the task."""
 
     queue: str
     task_id: str
@@ -45,7 +47,7 @@ class LeaseWasLost:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecovered:
-    """A task of a worker that has gone was claimed here; `action` is retry or archive."""
+    """This worker claimed a task of a lost worker. `action` is retry, archive or done."""
 
     message: TaskMessage
     losses: int
@@ -54,7 +56,7 @@ class TaskRecovered:
 
 @dataclass(frozen=True, slots=True)
 class ItemDropped:
-    """Something in a queue that could not be run: dangling, wrongtype, duplicate, expired, undecodable."""
+    """An entry of a queue was removed because it could not be run, for example dangling, expired or undecodable."""
 
     queue: str
     task_id: str
@@ -63,8 +65,8 @@ class ItemDropped:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """So many delayed tasks became pending; `late` is how many seconds after the first of them was due, None if that
-    was not known beforehand: at a start, or of what a Go client scheduled."""
+    """Delayed tasks became pending. `late` is the seconds since the first of them was due; None if its due time was not
+    known in advance: after a start, or if a Go client scheduled it."""
 
     queue: str
     moved: int
@@ -73,7 +75,7 @@ class Forwarded:
 
 @dataclass(frozen=True, slots=True)
 class Aggregated:
-    """So many members of a group were replaced by these tasks."""
+    """The members of a group were replaced by these tasks."""
 
     queue: str
     group: str
@@ -83,7 +85,7 @@ class Aggregated:
 
 @dataclass(frozen=True, slots=True)
 class RoleRestarted:
-    """A part of the worker that runs as long as its process has ended, for whatever reason, and is started again."""
+    """A role of the worker ended unexpectedly and is started again."""
 
     role: str
 
@@ -103,7 +105,7 @@ Listener = Callable[[Event], None]
 
 
 class Bus:
-    """Calls every listener with every event; one that raises is logged and never disturbs the worker."""
+    """Calls every listener with every event. An exception of a listener is logged and does not affect the worker."""
 
     __slots__ = ("listeners",)
 

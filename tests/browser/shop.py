@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from veredus import App, Job, SkipRetry, current
-from veredus.client.calls import Call
+from veredus.client.call import Call
 from veredus.model.limits import Limit
 
 app = App()

@@ -23,12 +23,12 @@ PAGES = {
     "aggregating": ("#/queues/mail?state=aggregating", ["digest"]),
     "members": ("#/queues/mail?state=aggregating&group=digest", ["email:send", "group digest"]),
     "task": ("#/queues/mail/tasks/later-000", ["later", "Payload", "Headers", "Reschedule"]),
-    "workers": ("#/workers", ["report:build", "of 10 hands busy", "reports"]),
+    "workers": ("#/workers", ["report:build", "of 10 slots busy", "reports"]),
     "schedules": ("#/schedules", ["nightly:cleanup", "@every 2s"]),
-    "order": ("#/turns?queue=ledger", ["account-0", "holds it up", "Release"]),
-    "limits": ("#/turns?queue=images", ["1000/s", "Remove"]),
+    "order": ("#/order?queue=ledger", ["account-0", "holds up the rest", "Release"]),
+    "limits": ("#/order?queue=images", ["1000/s", "Remove"]),
     "gateway": ("#/gateway", ["alive", "attached", "anonymous"]),
-    "server": ("#/server", ["Valkey", "Fitness", "no append-only file", "Examine every queue"]),
+    "server": ("#/server", ["Valkey", "Health", "no append-only file", "Check every queue"]),
 }
 
 
@@ -200,7 +200,7 @@ def test_the_door(watched: Watched, dash: Shop) -> None:
     watched.complaints.clear()  # Chromium itself notes the 401 of the first question
     page.get_by_label("Token").fill("wrong-but-long-enough")
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_contain_text("not the token")
+    expect(page.get_by_role("alert")).to_contain_text("Wrong token")
     watched.complaints.clear()
     page.get_by_label("Token").fill(TOKEN)
     page.get_by_role("button", name="Log in").click()
@@ -223,7 +223,7 @@ def test_a_newcomer_is_told_what_to_do_and_read_only_offers_nothing_to_press(emp
     for route, text in {
         "#/workers": "veredus worker module:app",
         "#/schedules": "veredus scheduler module:app",
-        "#/turns": "veredus task enqueue",
+        "#/order": "veredus task enqueue",
         "#/gateway": "veredus gateway module:app",
     }.items():
         empty.go(route)
@@ -262,7 +262,7 @@ def test_delete_asks_says_how_many_and_deletes(watched: Watched, dash: Shop) -> 
     _pick(page, "d0", "d1", "d2")
     _press(page, "Delete")
     watched.picture("question", full=False)
-    _answer(page, "Delete 3 tasks?", "Keep")
+    _answer(page, "Delete 3 tasks?", "Cancel")
     assert dash.counts("del")["scheduled"] == 5, "nothing happens before the answer"
     _press(page, "Delete")
     page.keyboard.press("Escape")
@@ -344,7 +344,7 @@ def test_running_tasks_are_requeued_and_cancelled(watched: Watched, dash: Shop) 
     _says(page, "archived")
 
 
-def test_all_that_fit_are_counted_before_and_all_of_a_state_are_a_job(watched: Watched, dash: Shop) -> None:
+def test_all_matching_are_counted_before_and_all_of_a_state_are_a_job(watched: Watched, dash: Shop) -> None:
     from playwright.sync_api import expect
 
     page = watched.page
@@ -355,17 +355,17 @@ def test_all_that_fit_are_counted_before_and_all_of_a_state_are_a_job(watched: W
     watched.enter("#/queues/bulk?state=scheduled")
     page.get_by_label("Type").fill("want*")
     page.get_by_role("button", name="Find").click()
-    _says(page, "found among")
-    page.get_by_role("button", name="Delete all that fit").click()
+    _says(page, "found in")
+    page.get_by_role("button", name="Delete all matching").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("600 scheduled tasks of queue “bulk” fit and will be hit")
+    expect(dialog).to_contain_text("600 scheduled tasks of queue “bulk” match")
     assert dash.counts("bulk")["scheduled"] == 800
     dialog.get_by_role("button", name="Delete 600 tasks").click()
     until_sync(lambda: dash.counts("bulk")["scheduled"] == 200)
     expect(page.get_by_role("complementary", name="Jobs")).to_contain_text("600 tasks")
     page.get_by_role("link", name="Clear").click()
     page.get_by_role("button", name="Archive all").click()
-    _answer(page, "200 scheduled tasks of queue “bulk” will be hit", "Archive 200 tasks")
+    _answer(page, "200 scheduled tasks of queue “bulk”. They will not run", "Archive 200 tasks")
     until_sync(lambda: dash.counts("bulk")["archived"] == 200)
 
 
@@ -374,19 +374,19 @@ def test_a_long_job_shows_how_far_it_is_and_is_stopped(watched: Watched, dash: S
 
     page = watched.page
     app = shop.app
-    app.enqueue_many_sync(app.call("t", {"n": n}, queue="long", delay=3000) for n in range(40_000))
+    app.enqueue_many_sync(app.call("t", {"n": n}, queue="long", delay=3000) for n in range(100_000))
     watched.enter("#/queues/long?state=scheduled")
     page.get_by_role("button", name="Delete all").click()
-    _answer(page, "40,000 scheduled tasks", "Delete 40,000 tasks")
+    _answer(page, "100,000 scheduled tasks", "Delete 100,000 tasks")
     dock = page.get_by_role("complementary", name="Jobs")
     dock.get_by_role("button", name="Stop").click()
     expect(dock).to_contain_text("stopped after")
     watched.picture("stopped-job", full=False)
     left = dash.counts("long")["scheduled"]
-    assert 0 < left < 40_000
+    assert 0 < left < 100_000
     page.get_by_role("button", name="Delete queue").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label(re.compile("Yes, also")).check()
+    dialog.get_by_label(re.compile("Also delete")).check()
     dialog.get_by_role("button", name=re.compile("Delete with")).click()
     until_sync(lambda: not dash.redis.sismember("asynq:queues", "long"))
 
@@ -406,17 +406,19 @@ def test_queues_are_paused_and_closed(watched: Watched, dash: Shop) -> None:
     until_sync(lambda: not dash.counts("gate")["closed"])
 
 
-def test_lanes_limits_and_sessions(watched: Watched, dash: Shop) -> None:
+def test_order_keys_limits_and_sessions(watched: Watched, dash: Shop) -> None:
     page = watched.page
-    watched.enter("#/turns?queue=ledger")
+    watched.enter("#/order?queue=ledger")
     page.get_by_role("button", name="Release account-0").first.click()
-    _answer(page, "Let “account-0” go on?", "Release")
+    _answer(page, "Release “account-0”?", "Release")
     until_sync(
-        lambda: not [row for row in dash.get("lanes", queue="ledger")["lanes"] if row["held"] and row["size"] > 1]
+        lambda: (
+            not [row for row in dash.get("order-keys", queue="ledger")["order_keys"] if row["held"] and row["size"] > 1]
+        )
     )
-    watched.go("#/turns?queue=images")
+    watched.go("#/order?queue=images")
     page.get_by_role("button", name="Remove the limit queue").click()
-    _answer(page, "Remove the limit “queue”?", "Remove it")
+    _answer(page, "Remove the limit “queue”?", "Remove")
     until_sync(lambda: not dash.get("limits", queue="images")["limits"])
     watched.go("#/schedules")
     page.get_by_role("link", name="nightly:cleanup").click()
@@ -429,20 +431,20 @@ def test_lanes_limits_and_sessions(watched: Watched, dash: Shop) -> None:
     until_sync(lambda: dash.get("gateway")["sessions"] == 0)
 
 
-def test_the_doctor_examines_and_mends(watched: Watched, dash: Shop) -> None:
+def test_the_doctor_checks_and_repairs(watched: Watched, dash: Shop) -> None:
     page = watched.page
     for n in range(3):
         shop.app.enqueue_sync("t", queue="sick", task_id=f"s{n}")
     dash.redis.delete("asynq:{sick}:pending")
     watched.enter("#/server")
-    page.get_by_role("button", name="Examine every queue").click()
+    page.get_by_role("button", name="Check every queue").click()
     _says(page, "is in no list")
     watched.picture("doctor")
-    page.get_by_role("button", name=re.compile("^Mend: .*'s1'")).click()
-    _answer(page, "Mend this?", "Mend it")
+    page.get_by_role("button", name=re.compile("^Repair: .*'s1'")).click()
+    _answer(page, "Repair this?", "Repair")
     until_sync(lambda: dash.counts("sick")["pending"] == 1)
-    page.get_by_role("button", name="Mend all 2").click()
-    _answer(page, "Mend 2 findings?", "Mend 2")
+    page.get_by_role("button", name="Repair all 2").click()
+    _answer(page, "Repair 2 findings?", "Repair 2")
     until_sync(lambda: dash.counts("sick")["pending"] == 3)
 
 

@@ -74,5 +74,5 @@ def test_a_tab_reloaded_at_every_point_loses_nothing_and_gets_nothing_twice(cont
 def test_a_tab_reloaded_again_and_again(context: Any, exchange_url: str, every: int) -> None:
     run = _run(context, exchange_url, f"often{every}", f"every={every}")
     assert run.seen == EXPECTED
-    assert run.loads > 3
+    assert run.loads >= 3, "messages that come together are one point, so the number of reloads differs"
     assert len(run.sessions) == 1

@@ -65,7 +65,8 @@ class Command:
         with pytest.raises(SystemExit) as exit:
             main(list(args))
         written = self._capsys.readouterr()
-        return Ended(int(exit.value.code or 0), written.out, written.err)
+        first, _, rest = written.err.partition("\n")
+        return Ended(int(exit.value.code or 0), written.out, rest if first.startswith("server: ") else written.err)
 
     def do(self, line: str) -> Ended:
         """The same, from a line as people type it."""

@@ -48,7 +48,7 @@ def test_enqueue_with_every_flag(veredus: Command) -> None:
     assert message.unique_key == raw(lock).decode()
     assert veredus.redis.ttl(lock) >= 5390
     again = veredus("task", "enqueue", *line.replace("mine", "other").split(), "-l", '{"user_id": 42}')
-    assert "not created: an equal one is there already" in again.out
+    assert "not created: an equal task already exists" in again.out
     assert veredus.states() == {"scheduled": 1}
 
 
@@ -82,7 +82,7 @@ def test_enqueue_later_grouped_and_plain(veredus: Command) -> None:
         ("--in 1e300", "at most 3,000,000,000 seconds"),
         ("--in 5 --at 2040-01-01T00:00:00Z", "not both"),
         ("--at 2040-01-01T00:00:00", "no time zone"),
-        ("--at tomorrow", "no instant such as"),
+        ("--at tomorrow", "is not a time such as"),
         ("--deadline 2040-13-01T00:00:00Z", "--deadline"),
         ("--unique 1ms", "at least 1 second"),
         ("--retention -1", "--retention"),
@@ -148,7 +148,7 @@ def test_move_reschedule_edit(veredus: Command) -> None:
 def test_nobody_to_ask_is_refused_and_changes_nothing(veredus: Command, line: str) -> None:
     fill(veredus.url)
     before = veredus.everything()
-    veredus.do(line).refused(2, "--yes", "nobody can be asked here", "'mail'")
+    veredus.do(line).refused(2, "--yes", "there is no terminal to ask on", "'mail'")
     assert veredus.everything() == before
 
 
@@ -200,7 +200,7 @@ def test_pause_resume_remove(veredus: Command) -> None:
     fill(veredus.url)
     assert veredus.do("queue pause mail other").out == "mail: paused\nother: paused\n"
     assert veredus.redis.exists("asynq:{mail}:paused", "asynq:{other}:paused") == 2
-    assert veredus.do("queue pause mail").out == "mail: was paused already\n"
+    assert veredus.do("queue pause mail").out == "mail: already paused\n"
     assert veredus.do("queue resume mail").out == "mail: resumed\n"
     assert veredus.do("queue resume mail").out == "mail: was not paused\n"
     assert veredus.redis.exists("asynq:{mail}:paused") == 0
@@ -220,7 +220,7 @@ def test_pause_resume_remove(veredus: Command) -> None:
 def test_it_asks_before_it_destroys(shop: Shop, answer: str, code: int, left: int) -> None:
     _tasks(shop.server.url, 3)
     with Terminal(shop, "task delete -q mail -s pending --all") as terminal:
-        terminal.read_until("Delete the pending tasks of queue 'mail'? [y/N]: ")
+        terminal.read_until("Delete all pending tasks of queue 'mail'? [y/N]: ")
         if answer:
             terminal.write(answer)
         else:
@@ -257,7 +257,7 @@ def test_cancel_before_it_runs_in_whatever_queue_it_is(veredus: Command) -> None
 def test_a_closed_queue_refuses_and_opens_again(veredus: Command) -> None:
     _tasks(veredus.url, 1)
     assert veredus.do("queue close mail").out == "mail: closed\n"
-    assert veredus.do("queue close mail").out == "mail: was closed already\n"
+    assert veredus.do("queue close mail").out == "mail: already closed\n"
     veredus.do("task enqueue -q mail -t t -l 1").refused(1, "queue 'mail' is closed", "veredus queue open")
     assert veredus.do("queue open mail").out == "mail: open\n"
     assert veredus.do("queue open mail").out == "mail: was not closed\n"

@@ -1,4 +1,4 @@
-"""`veredus dev`: the worker starts anew when a file changes, also after one that could not be imported."""
+"""`veredus dev`: the worker restarts when a file changes, also after one that could not be imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.processes import running, veredus
 from tests.support.servers import RealServer, free_port
 from tests.support.waiting import PATIENCE, pause_sync, until_sync
-from veredus.cli.dev import LOOK_EVERY
+from veredus.cli.dev import POLL_INTERVAL
 
 SHOP = """
 from pathlib import Path
@@ -61,13 +61,13 @@ def test_reload_errors_and_dashboard(valkey_server: RealServer, tmp_path: Path) 
         assert "with 3 slots" in log.read_text(), "unknown options go to the worker"
         until_sync(lambda: f":{port}/" in log.read_text(), what="the dashboard")
         shop.write_text("this is no Python")
-        until_sync(lambda: "it starts anew at the next change" in log.read_text(), what="the broken worker")
+        until_sync(lambda: "it restarts at the next change" in log.read_text(), what="the broken worker")
         shop.write_text(SHOP.format(text="second"))
         enqueue()
         until_sync(lambda: says("second"), what="the second worker")
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0
-    assert "changed, the worker starts anew" in log.read_text()
+    assert "changed, restarting the worker" in log.read_text()
 
 
 def test_it_watches_the_folders_that_it_is_told_and_serves_no_dashboard_if_not_wanted(
@@ -83,11 +83,11 @@ def test_it_watches_the_folders_that_it_is_told_and_serves_no_dashboard_if_not_w
     with log.open("w") as output, running(command, cwd=here, env=environment, stdout=output, stderr=output) as process:
         until_sync(lambda: log.read_text().count(" serves ") == 1, what="the worker")
         (here / "shop.py").write_text(SHOP.format(text="second"))
-        pause_sync(3 * LOOK_EVERY, proves="a change elsewhere starts nothing anew")
+        pause_sync(3 * POLL_INTERVAL, proves="a change elsewhere starts nothing anew")
         assert "changed" not in log.read_text()
         (there / "data.toml").write_text("n = 22")
         until_sync(lambda: log.read_text().count(" serves ") == 2, what="the worker after the change")
-        assert f"dev: {there / 'data.toml'} changed, the worker starts anew" in log.read_text()
+        assert f"dev: {there / 'data.toml'} changed, restarting the worker" in log.read_text()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0
     assert "dashboard" not in log.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -38,10 +39,10 @@ async def _searched(inspector: Inspector) -> list[Any]:
 SAME: list[tuple[str, Ask, str]] = [
     ("queue list", lambda i: _dicts(i.stats()), "mail"),
     ("queue history mail --days 3", lambda i: _dicts(i.history("mail", 3)), "66.7%"),
-    ("task inspect -q mail -i later", lambda i: _one(i.task("mail", "later")), "2040-01-01T00:00:00Z"),
-    ("task inspect -q mail -i [b]odd", lambda i: _one(i.task("mail", "[b]odd")), "email:[bold]x[/bold]"),
-    ("task inspect -q mail -i failed", lambda i: _one(i.task("mail", "failed")), "timeout of [host] 1"),
-    ("task inspect -q mail -i done", lambda i: _one(i.task("mail", "done")), "42"),
+    ("task inspect -q mail -i later", lambda i: _task(i, "later"), "2040-01-01T00:00:00Z"),
+    ("task inspect -q mail -i [b]odd", lambda i: _task(i, "[b]odd"), "email:[bold]x[/bold]"),
+    ("task inspect -q mail -i failed", lambda i: _task(i, "failed"), "timeout of [host] 1"),
+    ("task inspect -q mail -i done", lambda i: _task(i, "done"), "42"),
     ("task list -q mail -s pending", lambda i: _dicts(i.tasks("mail", "pending")), "[b]odd"),
     (
         "task list -q mail -s pending --page 2 --size 1",
@@ -63,6 +64,12 @@ SAME: list[tuple[str, Ask, str]] = [
 ]
 
 
+async def _task(inspector: Inspector, task_id: str) -> dict[str, Any]:
+    shown = await _one(inspector.task("mail", task_id))
+    attempts, waits = await inspector.attempts("mail", task_id), await inspector.waits("mail", task_id)
+    return {**shown, "attempts": [one.as_dict() for one in attempts], "waits": [one.as_dict() for one in waits]}
+
+
 async def _both(inspector: Inspector) -> list[Any]:
     return [(await inspector.queue(name, memory=True)).as_dict() for name in ("mail", "other")]
 
@@ -79,11 +86,46 @@ def test_json_is_what_the_inspector_says_and_tables_are_plain(veredus: Command) 
         assert not NOT_PLAIN.search(shown.out), line
 
 
+def test_a_task_is_shown_with_its_attempts(veredus: Command) -> None:
+    fill(veredus.url)
+    key = "asynq:{mail}:t:failed"
+    record = {
+        "attempt": 1,
+        "outcome": "timed out",
+        "worker": "h:1:w",
+        "start": 100.0,
+        "end": 100.5,
+        "class": "TaskTimeout",
+    }
+    record |= {
+        "error": "ran\nover",
+        "place": "shop.pay:3",
+        "traceback": "Trace:\n  File \x1b[31m1",
+        "log": [[100.1, "half"]],
+    }
+    veredus.redis.hset(key, mapping={"attempts": 1, "attempt:1": json.dumps(record)})
+    shown = veredus.do("task show failed").out
+    for text in (
+        "attempt 1: timed out after 0.500 s",
+        "worker   h:1:w",
+        "error    TaskTimeout: ran over",
+        "at       shop.pay:3",
+    ):
+        assert text in shown
+    assert "half\n  Trace:\n    File  [31m1\n" in shown
+    (attempt, *_) = veredus.do("task show -q mail -i failed --json").json["attempts"]
+    assert (attempt["seconds"], attempt["log"][0]["text"]) == (0.5, "half")
+    veredus.do("task show").refused(2, "ID", "one task")
+    veredus.redis.hdel(key, "attempts")
+    assert "no record. Go or an earlier version of Veredus ran it." in veredus.do("task show failed").out
+
+
 def test_a_failed_task_is_shown_with_its_traceback(veredus: Command) -> None:
     fill(veredus.url)
     key, field = "asynq:{mail}:t:failed", "traceback"
     task = veredus.look(lambda inspector: inspector.task("mail", "failed"))
     veredus.redis.hset(key, field, f"{task.last_failed} {task.retried}\nTraceback:\n  File \x1b[31m1\nValueError: x")
+    veredus.redis.hdel(key, "attempts")  # as a version without records left it
     lines = ["Traceback:", "  File  [31m1", "ValueError: x"]
     shown = veredus.do("task inspect -q mail -i failed").out
     assert shown.rstrip().split("\n")[-3:] == lines, "no terminal does what an error says"
@@ -102,7 +144,7 @@ def test_stats(veredus: Command) -> None:
     assert found["redis"]["redis_version"]
     shown = veredus("stats")
     assert re.search(r"^mail +0 +2 +1 +2 +1 +1 +1 .* 3 +2 *$", shown.out, re.MULTILINE)
-    assert "in all  3 pending, 1 aggregating, 2 scheduled, 1 retry, 1 archived, 1 completed, 3 processed" in shown.out
+    assert "total   3 pending, 1 aggregating, 2 scheduled, 1 retry, 1 archived, 1 completed, 3 processed" in shown.out
     assert "redis_version" in shown.out
     veredus("queue", "pause", "other")
     assert "other (paused)" in veredus("stats").out
@@ -146,7 +188,7 @@ def test_json_is_what_gos_inspector_says(veredus: Command, name: str) -> None:
     ("line", "text"),
     [
         ("stats", "No queue yet. Enqueue a task, or try: veredus demo"),
-        ("stats", "in all  no tasks"),
+        ("stats", "total   no tasks"),
         ("queue list", "No queue yet"),
         ("task leases", "No task is running"),
         ("server list", "No worker is running. Start one: veredus worker"),
@@ -166,9 +208,9 @@ def test_an_empty_server(veredus: Command, line: str, text: str) -> None:
 def test_an_empty_queue(veredus: Command) -> None:
     fill(veredus.url)
     for state in ("active", "scheduled", "retry", "archived", "completed"):
-        assert veredus("task", "list", "-q", "other", "-s", state).out == f"No {state} task here in queue 'other'.\n"
+        assert veredus("task", "list", "-q", "other", "-s", state).out == f"No {state} task in queue 'other'.\n"
         assert veredus("task", "list", "-q", "other", "-s", state, "--json").json == []
-    assert veredus("group", "list", "-q", "other").out == "No group has waiting tasks in queue 'other'.\n"
+    assert veredus("group", "list", "-q", "other").out == "No group of queue 'other' has tasks.\n"
 
 
 async def no_lease_is_left(run: Any) -> None:
@@ -267,3 +309,33 @@ def test_names_that_are_no_text(veredus: Command) -> None:
     shown = veredus("doctor")
     assert "dangling" not in shown.err
     assert not NOT_PLAIN.search(shown.out)
+
+
+def test_errors_and_statistics(veredus: Command) -> None:
+    fill(veredus.url)
+    errors = veredus.do("errors --last 1h --type email:* --queue mail --json").json
+    (group,) = [one for one in errors if "timeout of" in one["error"]]
+    assert (group["error_class"], group["queues"]) == ("ValueError", ["mail"])
+    shown = veredus.do("errors").out
+    assert group["id"] in shown
+    assert "ValueError: timeout of [host]" in shown
+    one = veredus.do(f"errors {group['id']}").out
+    assert group["place"] in one
+    assert veredus.do(f"errors {group['id']} --json").json["count"] == group["count"]
+    veredus.do("errors nothing").refused(2, "error group", "nothing")
+    veredus.do("errors --run").refused(2, "GROUP", "--run")
+    veredus.do(f"errors {group['id']} --run").refused(2, "--yes")
+    (stats,) = [row for row in veredus.do("stats --types --last 2h --json").json if row["type"] == group["type"]]
+    assert stats["failed"] >= group["count"] > 0
+    table = veredus.do("stats --types").out
+    assert "wait p99" in table
+    assert group["type"] in table
+    before = veredus.look(lambda inspector: inspector.queue("mail"))
+    done = veredus.do(f"errors {group['id']} --delete --yes").out
+    after = veredus.look(lambda inspector: inspector.queue("mail"))
+    gone = before.retry + before.archived - after.retry - after.archived
+    assert gone > 0
+    assert done.startswith(f"delete: {gone} of ")
+    veredus.redis.flushall()
+    assert veredus.do("errors").out.strip() == "No task failed in the last 24 h."
+    assert veredus.do("stats --types --last 90s").out.strip() == "Nothing ran in the last 90 s."

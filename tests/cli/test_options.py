@@ -18,8 +18,8 @@ from tests.cli.support import Command
 from veredus.cli.gateway import Setting, _settings
 from veredus.cli.main import cli, main
 from veredus.gateway.config import GatewayConfig
-from veredus.gateway.server import Gateway
-from veredus.signals import SIGNALS
+from veredus.gateway.gateway import Gateway
+from veredus.process.signals import SIGNALS
 
 TESTS = Path(__file__).parents[1]
 
@@ -45,11 +45,11 @@ NOWHERE = "unix:///nowhere/s"
 LINES = {
     "worker": "shop:app", "scheduler": "shop:app", "gateway serve": "shop:app", "metrics": None, "dash": None,
     "dev": None, "gateway bench": None, "task enqueue": "-t a -l x", "task list": "-q mail -s pending",
-    "task inspect": "-q mail -i x", "task run": "-q mail -i x", "task archive": "-q mail -i x",
+    "task show": "-q mail -i x", "task run": "-q mail -i x", "task archive": "-q mail -i x",
     "task delete": "-q mail -i x", "task move": "-q mail -i x --to other", "task edit": "-q mail -i x -l 1",
     "task reschedule": "-q mail -i x --in 5", "task cancel": "x", "group list": "-q mail",
     "queue release": "mail x", "server inspect": "x", "gateway disconnect": "--user ada",
-    "gateway revoke": "--user ada",
+    "gateway revoke": "--user ada", "cron run": "x --app shop:app",
 }  # fmt: skip
 """What a command needs besides --redis; None where another test runs it with --redis against a server of its own."""
 

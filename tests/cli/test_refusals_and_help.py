@@ -155,7 +155,7 @@ def test_the_doctor_of_a_sound_server(veredus: Command) -> None:
         fill(veredus.url)
         shown = veredus.do("doctor")
         assert (shown.code, shown.err) == (0, "")
-        assert shown.out.endswith("every task is where it should be\n")
+        assert shown.out.endswith("no damage found in the queues\n")
         assert "warn only snapshots" in shown.out
         found = veredus.do("doctor --json").json
         kinds = ["version", "eviction", "memory", "persistence", "clock", "latency"]
@@ -165,7 +165,7 @@ def test_the_doctor_of_a_sound_server(veredus: Command) -> None:
         veredus.redis.config_set("save", "")
 
 
-def test_the_doctor_finds_and_mends(veredus: Command) -> None:
+def test_the_doctor_finds_and_repairs(veredus: Command) -> None:
     veredus.redis.config_set("save", "3600 1")
     try:
         fill(veredus.url)
@@ -176,23 +176,23 @@ def test_the_doctor_finds_and_mends(veredus: Command) -> None:
             assert shown.code == 1
             assert "bad  queue 'mail': pending has the id '[b]ghost', but there is no such task -> remove" in shown.out
             assert "task 'dead' with the state archived is in no list" in shown.out
-            assert "where it should be" not in shown.out
+            assert "no damage found" not in shown.out
         assert veredus.do("doctor -q other").code == 0
         found = json.loads(veredus.do("doctor --json").out)
         expected = veredus.look(lambda inspector: inspector.doctor.diagnose(server=False))
         assert [one for one in found if one["repairable"]] == [one.as_dict() for one in expected]
         assert {one.kind for one in expected} == {"dangling", "orphan"}
         before = veredus.everything()
-        veredus.do("doctor --repair").refused(2, "--yes", "Mend 2 findings?")
+        veredus.do("doctor --repair").refused(2, "--yes", "Repair 2 findings?")
         assert veredus.everything() == before
-        mended = veredus.do("doctor --repair -y --json")
-        assert (mended.code, mended.err) == (0, "mended 2\n")
-        assert [one for one in mended.json if one["repairable"]] == []
+        repaired = veredus.do("doctor --repair -y --json")
+        assert (repaired.code, repaired.err) == (0, "repaired 2\n")
+        assert [one for one in repaired.json if one["repairable"]] == []
         assert b"[b]ghost" not in veredus.redis.lrange("asynq:{mail}:pending", 0, -1)
         assert veredus.redis.zrange("asynq:{mail}:archived", 0, -1) == [b"dead"]
         veredus.redis.rpush("asynq:{mail}:pending", "ghost")
-        assert veredus.do("doctor --repair -y").out.startswith("mended 1\n")
-        assert "mended" not in veredus.do("doctor --repair").out, "nothing to ask, nothing to mend"
+        assert veredus.do("doctor --repair -y").out.startswith("repaired 1\n")
+        assert "repaired" not in veredus.do("doctor --repair").out, "nothing to ask, nothing to repair"
     finally:
         veredus.redis.config_set("save", "")
 

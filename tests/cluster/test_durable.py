@@ -10,7 +10,7 @@ from tests.support.clusters import Nodes
 from tests.support.sentinels import NAME, Sentinels
 from tests.support.waiting import until
 from veredus import App, NotConfirmed, NotReady
-from veredus.store.slots import slot_of
+from veredus.store.connection.slot_map import slot_of
 from veredus.wire import keys
 
 

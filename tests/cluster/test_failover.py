@@ -20,7 +20,7 @@ from tests.support.servers import RealServer
 from tests.support.sizes import size
 from tests.support.waiting import until, until_sync
 from veredus import App, Handle, StoreError, current
-from veredus.store.slots import slot_of
+from veredus.store.connection.slot_map import slot_of
 from veredus.wire import keys
 
 ROUNDS = size(1, 5)

@@ -40,6 +40,20 @@ async def test_every_option_of_a_task(app: App, place: Place) -> None:
         assert scheduled.state == "scheduled"
 
 
+async def test_sending_from_synchronous_code(app: App, place: Place) -> None:
+    """From threads, one after the other and at once."""
+
+    def send(number: int) -> list[Handle[Any]]:
+        return [app.enqueue_sync("t", {"n": n}, queue=queue, task_id=f"{number}-{n}")
+                for n in range(3) for queue in place.queues]  # fmt: skip
+
+    sent = await asyncio.gather(*[asyncio.to_thread(send, number) for number in range(4)])
+    assert all(handle.created for handles in sent for handle in handles)
+    async with app.inspector() as inspector:
+        assert [(await inspector.queue(queue)).pending for queue in place.queues] == [12] * 6
+    await asyncio.to_thread(app.close_sync)
+
+
 @pytest.mark.parametrize("strict", [False, True], ids=["weighted", "strict"])
 async def test_a_worker_serves_queues_on_every_node(app: App, place: Place, strict: bool) -> None:
     ran: list[tuple[str, int]] = []
@@ -177,7 +191,7 @@ async def test_retention_ends_on_every_node(app: App, place: Place) -> None:
 
 async def test_tasks_of_a_worker_that_has_gone_are_recovered_on_every_node(app: App, place: Place) -> None:
     from veredus.store.store import Store, connect
-    from veredus.store.work import Work
+    from veredus.store.tasks.work import Work
 
     store = Store(connect(place.url))
     ran: list[str] = []

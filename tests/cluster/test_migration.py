@@ -12,7 +12,7 @@ from tests.support.clusters import Nodes
 from tests.support.sizes import size
 from tests.support.waiting import pause, until
 from veredus import App
-from veredus.store.slots import slot_of
+from veredus.store.connection.slot_map import slot_of
 from veredus.wire import keys
 
 MOVES = size(2, 20)

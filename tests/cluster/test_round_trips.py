@@ -13,13 +13,13 @@ from tests.support.relays import Relay, relayed
 from tests.support.waiting import until
 from veredus import App
 from veredus.inspector.inspector import Inspector
-from veredus.model.pools import Rooms
-from veredus.store.groups import Probe
-from veredus.store.intake import Entry
-from veredus.store.leases import Holding
-from veredus.store.schedules import Schedules, Tick
+from veredus.model.pools import FreeSlots
 from veredus.store.store import Store, connect
-from veredus.store.work import Ask, Work
+from veredus.store.tasks.groups import GroupProbe
+from veredus.store.tasks.intake import NewTask
+from veredus.store.tasks.leases import Holding
+from veredus.store.tasks.schedules import Schedules, Tick
+from veredus.store.tasks.work import DequeueRequest, Work
 from veredus.wire import keys
 from veredus.wire.presence import ServerRecord
 
@@ -55,10 +55,10 @@ def _calls(desk: Desk) -> dict[str, Callable[[], Awaitable[Any]]]:
     schedules = Schedules(store.redis, store.intake)
     inspector = Inspector(store.redis)
     holdings = {queue: [Holding("a", "w:1", 12_000)] for queue in queues}
-    probes = [(queue, [Probe("g", "s", 0, 0, 60_000)]) for queue in queues]
-    ticks = [Tick(queue, "s", 0, 1, 1000, Entry("t", b"")) for queue in queues]
+    probes = [(queue, [GroupProbe("g", "s", 0, 0, 60_000)]) for queue in queues]
+    ticks = [Tick(queue, "s", 0, 1, 1000, NewTask("t", b"")) for queue in queues]
     return {
-        "dequeue": lambda: work.dequeue_each([Ask(queue, 1, Rooms(loop=1)) for queue in queues]),
+        "dequeue": lambda: work.dequeue_each([DequeueRequest(queue, 1, FreeSlots(loop=1)) for queue in queues]),
         "lengths": lambda: work.lengths(queues),
         "forward": lambda: store.delays.forward(queues),
         "extend": lambda: store.leases.extend(holdings),
@@ -78,7 +78,7 @@ def _calls(desk: Desk) -> dict[str, Callable[[], Awaitable[Any]]]:
 async def test_one_round_trip_per_node(desk: Desk) -> None:
     await desk.store.intake.register(*desk.queues)
     for queue in desk.queues:
-        await desk.store.intake.add(queue, Entry("a", b""))
+        await desk.store.intake.add(queue, NewTask("a", b""))
     costs = {name: await desk.cost(call) for name, call in _calls(desk).items()}
     print(costs)
     assert {name: cost for name, cost in costs.items() if cost != [1, 1, 1]} == {}

@@ -27,13 +27,9 @@ from tests.contrib.site import jobs, tasks  # noqa: E402
 from tests.support.servers import RealServer  # noqa: E402
 from veredus.contrib.django import VeredusBackend, enqueue_on_commit, enqueue_on_commit_of  # noqa: E402
 from veredus.contrib.django.backend import _aware  # noqa: E402
-from veredus.contrib.django.framework import (  # noqa: E402
-    TaskResultDoesNotExist,
-    base,
-    signals,
-)
+from veredus.contrib.django.framework import TaskResultDoesNotExist, base, signals  # noqa: E402
 from veredus.contrib.django.framework import tasks as framework  # noqa: E402
-from veredus.contrib.django.records import Record, result_of  # noqa: E402
+from veredus.contrib.django.records import DjangoTaskRecord, result_of  # noqa: E402
 from veredus.errors import ConfigError, PayloadError  # noqa: E402
 from veredus.model.info import TaskInfo  # noqa: E402
 from veredus.testing import BlockingRehearsal  # noqa: E402
@@ -100,7 +96,7 @@ def test_failures_are_retried_and_remembered(q: BlockingRehearsal, task: Any) ->
 
 
 def test_of_many_failures_the_last_ten_are_remembered() -> None:
-    record = Record()
+    record = DjangoTaskRecord()
     for number in range(12):
         record.fail(ValueError(f"failure {number}"), 1.0)
     assert [text.splitlines()[-1] for _, text in record.errors] == [f"ValueError: failure {n}" for n in range(2, 12)]
@@ -278,3 +274,17 @@ def test_the_worker_command(valkey_server: RealServer, monkeypatch: pytest.Monke
     assert (result.status, result.return_value) == (Status.SUCCESSFUL, 42)
     assert result.worker_ids[0].rpartition(":")[2] != str(os.getpid())
     jobs.app.close_sync()
+
+
+def test_named_queues_are_served_with_their_bands_and_unknown_ones_warn(caplog: pytest.LogCaptureFixture) -> None:
+    backend = framework.task_backends["default"]
+    known = sorted(backend.queues)
+    name = known[0]
+    assert backend.worker(queues=f"{name}=3").config.queues == {f"{name}:high": 300, name: 30, f"{name}:low": 3}
+    assert backend.worker(queues=[f"{name}:high"]).config.queues == {f"{name}:high": 1}
+    assert set(backend.worker().config.queues) == {one + band for one in known for band in ("", ":high", ":low")}
+    assert caplog.records == []
+    assert set(backend.worker(queues={f"{name}x": 1}).config.queues) == {f"{name}x:high", f"{name}x", f"{name}x:low"}
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert f"queue '{name}x' is not in TASKS['default']['QUEUES']" in warning
+    assert f"did you mean '{name}'" in warning

@@ -25,7 +25,7 @@ from tests.support.servers import RealServer, raw
 from tests.support.sizes import FULL, size
 from tests.support.waiting import PATIENCE, Condition, until_sync
 from veredus import App
-from veredus.client.calls import Call
+from veredus.client.call import Call
 from veredus.model.message import TaskMessage
 from veredus.model.options import Options
 from veredus.wire import keys
@@ -34,6 +34,10 @@ from veredus.wire.messages import decode_task
 LEASE = size(1.5, 12.0)
 SWEEP = size(0.5, 2.0)
 QUEUE = "default"
+STATISTICS = ("recorded:", "type_minutes:", "type_hours:", "error")
+"""What the rest of the name of keys with statistics begins with."""
+REMEMBERED = ("batch:", "sent:", "idle", "watcher")
+"""The same of what workers and producers remember of themselves."""
 LEASE_EXPIRED = "asynq: task lease expired"
 SHORT = {"lease": LEASE, "sweep": SWEEP, "deadline_grace": 1.0}
 """What a small run sets; a full one takes the defaults."""
@@ -274,22 +278,19 @@ class Fleet:
         return sum(1 for _ in self.redis.scan_iter(f"asynq:{{{queue}}}:t:*", count=5000))
 
     def keyspace(self, queue: str = QUEUE) -> dict[str, Key]:
-        """Everything of one queue but what workers and producers remember of themselves."""
+        """Everything of one queue but statistics and what workers and producers remember of themselves."""
         prefix = keys.queue_prefix(queue)
+        own = tuple(prefix + name for name in (*STATISTICS, *REMEMBERED))
         space = asyncio.run(snapshot(_Awaitable(self.redis)))
-        return {
-            name: key
-            for name, key in space.items()
-            if name.startswith(prefix) and not name.startswith((f"{prefix}batch:", f"{prefix}sent:"))
-        }
+        return {name: key for name, key in space.items() if name.startswith(prefix) and not name.startswith(own)}
 
     def breaches(self) -> list[str]:
         return asyncio.run(check_invariant(_Awaitable(self.redis)))
 
     def remains(self) -> list[str]:
-        """Keys that should not be there once everything is done: all but counters, numbers of batches and of calls,
-        queues, and records of workers that were killed."""
-        fine = ("processed", "failed", "batch:", "sent:")
+        """Keys that should not be there once everything is done: all but counters and statistics, numbers of batches
+        and of calls, queues, and records of workers that were killed, which were idle or watched a queue."""
+        fine = ("processed", "failed", *STATISTICS, *REMEMBERED)
         return [
             name
             for name in sorted(key.decode() for key in self.redis.scan_iter(count=5000))

@@ -14,7 +14,7 @@ from typing import Any
 from veredus import App, Limit, current
 from veredus.cli.logs import configure
 from veredus.errors import StoreError
-from veredus.store.work import Ask, Batch, Work
+from veredus.store.tasks.work import Batch, DequeueRequest, Work
 
 app = App()
 FACTS = os.open(Path(__file__).parent / "facts", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -35,7 +35,7 @@ async def limited(key: str, seconds: float) -> None:
 class Noted(Work):
     """Says what Redis's clock read when it handed out each task."""
 
-    async def dequeue_each(self, asks: Sequence[Ask]) -> list[Batch | StoreError]:
+    async def dequeue_each(self, asks: Sequence[DequeueRequest]) -> list[Batch | StoreError]:
         answers = await super().dequeue_each(asks)
         for batch in answers:
             if isinstance(batch, Batch):

@@ -80,7 +80,7 @@ def main(url: str, settings: dict[str, Any], fault: Any = None, claim_ms: int = 
     if claim_ms:
         recoverer.CLAIM_MS = claim_ms
     if kill_after:
-        supervisor.KILL_AFTER = kill_after
+        supervisor.KILL_AFTER = kill_after  # type: ignore[attr-defined]
     if fault == "claim":
         plant_in_claim()
     elif fault:

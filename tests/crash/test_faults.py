@@ -6,12 +6,10 @@ Nothing is lost, nothing runs twice, each outage is one line in a worker's log, 
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +17,7 @@ import pytest
 
 from tests.crash.faults import ClockedServer, Fault, twenty
 from tests.crash.fleet import HERE, Fleet, Process, say, seeded
+from tests.crash.growth import Sample, growths
 from tests.support.sizes import FULL
 from tests.support.waiting import until_sync
 
@@ -26,7 +25,7 @@ SOAK = float(os.environ.get("VEREDUS_TEST_SOAK") or 120)
 """Seconds of the soak."""
 WORKERS, PRODUCERS, RATE = 3, 2, 30
 AWAY = "Redis is not available"
-NO_FAKETIME = "libfaketime is not installed (Debian: libfaketime): clocks that jump were NOT TESTED"
+NO_CLOCK = "there is no C compiler (cc): clocks that jump were NOT TESTED"
 
 pytestmark = [
     pytest.mark.crash,
@@ -146,8 +145,8 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 def _possible(server: ClockedServer) -> list[Fault]:
     faults = twenty()
-    if server.library is None:
-        say(NO_FAKETIME)
+    if not server.has_clock:
+        say(NO_CLOCK)
         faults = [fault for fault in faults if not fault.name.startswith("clock")]
     return faults
 
@@ -158,16 +157,6 @@ def test_twenty_faults_one_after_the_other(run: Run) -> None:
     run.finish()
     flood = [row for row in run.rows if max(row.away) > row.outages]
     assert not flood, "more than one line per outage:\n" + _table(flood)
-
-
-class Sample(NamedTuple):
-    at: float
-    memory: int
-    """KB resident, of all workers."""
-    descriptors: int
-    threads: int
-    connections: int
-    keys: int
 
 
 def _sample(run: Run, began: float) -> Sample:
@@ -185,15 +174,6 @@ def _sample(run: Run, began: float) -> Sample:
     return Sample(time.monotonic() - began, memory, descriptors, threads, connections, keys)
 
 
-def _growth(samples: list[Sample], name: str) -> float:
-    """From the first of these samples to the last, by the median of the slopes between any two of them: one sample
-    taken while connections were being made again does not count."""
-    slopes = [
-        (getattr(late, name) - getattr(early, name)) / (late.at - early.at) for early, late in combinations(samples, 2)
-    ]
-    return float(statistics.median(slopes)) * (samples[-1].at - samples[0].at)
-
-
 def test_a_soak_with_faults_leaves_everything_flat(run: Run) -> None:
     """The same faults in random order, again and again. After a warm-up of a quarter of the time nothing grows."""
     rng, began, samples = seeded(), time.monotonic(), list[Sample]()
@@ -207,17 +187,6 @@ def test_a_soak_with_faults_leaves_everything_flat(run: Run) -> None:
         say(
             f"{one.at:7.0f} {one.memory:11d} {one.descriptors:12d} {one.threads:8d} {one.connections:12d} {one.keys:5d}"
         )
-    warm = [one for one in samples if one.at > SOAK / 4]
-    grown = []
-    for name, percent, slack in (
-        ("memory", 5, 2048 * WORKERS),
-        ("descriptors", 2, WORKERS),
-        ("threads", 2, WORKERS),
-        ("connections", 2, WORKERS),
-        ("keys", 5, 10),
-    ):
-        typical, growth = statistics.median(getattr(one, name) for one in warm), _growth(warm, name)
-        say(f"{name}: {typical:g}, growth {growth:+.1f} in {warm[-1].at - warm[0].at:.0f} s")
-        if growth > typical * percent / 100 + slack:
-            grown.append(f"{name} grew by {growth:.0f} from about {typical:g}")
-    assert not grown
+    found = growths([one for one in samples if one.at > SOAK / 4], WORKERS)
+    say("\n".join(map(str, found)))
+    assert not [str(one) for one in found if one.is_too_much]

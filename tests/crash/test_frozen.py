@@ -29,9 +29,9 @@ def test_a_process_whose_gil_is_held_keeps_its_tasks(fleet: Fleet) -> None:
     assert len(fleet.starts(task_id)) == 1, "nobody ran it beside the first attempt"
     assert len(fleet.starts(*neighbours)) == 6
     assert supervisor.log.count(f"{task_id} (frozen)") == 1
-    fleet.wait(lambda: "moves again" in supervisor.log, "word of its end")
+    fleet.wait(lambda: "runs again" in supervisor.log, "word of its end")
     assert "lost its worker" not in supervisor.log
-    assert "no longer ours" not in supervisor.log
+    assert "has another owner" not in supervisor.log
     assert fleet.counter("failed") == 0
     assert fleet.breaches() == []
 
@@ -44,7 +44,7 @@ def test_a_process_whose_gil_is_held_after_its_deadline_is_killed(fleet: Fleet) 
     fleet.wait(lambda: fleet.field(task_id, "state") == "archived", "the archive", seconds=60)
     fleet.wait(lambda: not is_alive(pid), "its end")
     assert len(fleet.starts(task_id)) == 1
-    assert f"worker process {pid} stands still after the deadlines of all its tasks: killed" in supervisor.log
+    assert f"worker process {pid} is frozen after the deadlines of all its tasks and is killed" in supervisor.log
     canaries = fleet.enqueue(10)
     fleet.wait(lambda: len(fleet.finishes(*canaries)) == 10, "work as before")
     assert fleet.breaches() == []
@@ -60,5 +60,5 @@ def test_a_stopped_process_is_not_waited_for(fleet: Fleet) -> None:
     fleet.wait(lambda: len(fleet.starts(task_id)) == 2, "the second run", seconds=20)
     fleet.open_gate("2")
     fleet.wait_done()
-    assert "stands still" not in supervisor.log
+    assert "is frozen" not in supervisor.log
     os.kill(pid, signal.SIGCONT)

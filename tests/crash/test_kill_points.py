@@ -14,20 +14,20 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 BATCH = 8
 POINTS: dict[str, tuple[str | None, str, dict[str, Any]]] = {
     # name: (where, when, which settlement the tasks lead to)
-    "taken-first": ("veredus.worker.attempt:Workshop.start", "before", {}),
-    "taken-some": ("veredus.worker.attempt:Workshop._attempt", "after", {}),
-    "reply-of-dequeue": ("veredus.store.work:Work.dequeue_each", "after", {}),
+    "taken-first": ("veredus.worker.attempt_runner:AttemptRunner.start", "before", {}),
+    "taken-some": ("veredus.worker.attempt_runner:AttemptRunner._attempt", "after", {}),
+    "reply-of-dequeue": ("veredus.store.tasks.work:Work.dequeue_each", "after", {}),
     "handler": (None, "", {"kills": 1}),
-    "handler-ended": ("veredus.worker.settlement:Settler.settle", "before", {}),
-    "handlers-ended": ("veredus.worker.settlement:Settler.settle", "after", {}),
-    "done-unsent": ("veredus.store.work:Work.settle", "before", {}),
-    "done-sent": ("veredus.store.work:Work.settle", "during", {}),
-    "done-written": ("veredus.store.work:Work.settle", "after", {}),
-    "complete-sent": ("veredus.store.work:Work.settle", "during", {"result": True}),
-    "complete-written": ("veredus.store.work:Work.settle", "after", {"result": True}),
-    "retry-unsent": ("veredus.store.work:Work.settle", "before", {"fails": 1}),
-    "retry-sent": ("veredus.store.work:Work.settle", "during", {"fails": 1}),
-    "retry-written": ("veredus.store.work:Work.settle", "after", {"fails": 1}),
+    "handler-ended": ("veredus.worker.settler:Settler.settle", "before", {}),
+    "handlers-ended": ("veredus.worker.settler:Settler.settle", "after", {}),
+    "done-unsent": ("veredus.store.tasks.work:Work.settle", "before", {}),
+    "done-sent": ("veredus.store.tasks.work:Work.settle", "during", {}),
+    "done-written": ("veredus.store.tasks.work:Work.settle", "after", {}),
+    "complete-sent": ("veredus.store.tasks.work:Work.settle", "during", {"result": True}),
+    "complete-written": ("veredus.store.tasks.work:Work.settle", "after", {"result": True}),
+    "retry-unsent": ("veredus.store.tasks.work:Work.settle", "before", {"fails": 1}),
+    "retry-sent": ("veredus.store.tasks.work:Work.settle", "during", {"fails": 1}),
+    "retry-written": ("veredus.store.tasks.work:Work.settle", "after", {"fails": 1}),
 }
 
 

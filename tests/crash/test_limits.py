@@ -13,7 +13,7 @@ import pytest
 
 from tests.crash.fleet import HERE, LEASE, RECOVERY, SHORT, Fleet, Process, say, seeded
 from tests.support.sizes import FULL, size
-from veredus.client.calls import Call
+from veredus.client.call import Call
 from veredus.model.options import Options
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(size(120, 600))]

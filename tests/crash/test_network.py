@@ -12,8 +12,8 @@ from tests.crash.fleet import LEASE, QUEUE, Fleet, say
 from tests.crash.proxy import Proxy
 from tests.support.servers import RealServer
 from tests.support.waiting import pause_sync
-from veredus.store.scripts import Script
-from veredus.store.work import COMPLETE, DEQUEUE, DONE, RETRY
+from veredus.store.connection.scripts import Script
+from veredus.store.tasks.work import COMPLETE, DEQUEUE, DONE, RETRY
 from veredus.wire import keys
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.fleet import Fact, Fleet, say, seeded
 from tests.support.sizes import size
-from veredus.client.calls import Call
+from veredus.client.call import Call
 from veredus.model.options import Options
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(size(120, 900))]

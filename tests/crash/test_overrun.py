@@ -25,7 +25,7 @@ def test_the_neighbours_of_a_handler_that_does_not_end_finish_before_its_process
     neighbours = fleet.enqueue(10, gate="neighbours", options={"max_retry": 0})
     (stuck,) = fleet.enqueue(task=task, gate="{n}", options={"timeout": 1, "max_retry": 1})
     fleet.wait(lambda: len(fleet.starts()) == 11, "all starts")
-    fleet.wait(lambda: "is replaced when all but task" in supervisor.log, "word of the overrun")
+    fleet.wait(lambda: "is replaced when all tasks but" in supervisor.log, "word of the overrun")
     first = fleet.starts(stuck)[0].pid
     assert supervisor.log.count(f"task {stuck} ({task}) runs on after its deadline") == 1
     assert "event loop has been blocked" not in supervisor.log

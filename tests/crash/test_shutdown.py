@@ -18,7 +18,7 @@ def test_sigterm_under_load(fleet: Fleet, processes: int) -> None:
     short = fleet.enqueue(4, gate="soon")
     long = fleet.enqueue(1, gate="later")
     long += fleet.enqueue(2, task="threaded", gate="later") + fleet.enqueue(1, task="stubborn", gate="later")
-    fleet.wait(lambda: len(fleet.starts()) == 8, "all hands busy")
+    fleet.wait(lambda: len(fleet.starts()) == 8, "all slots busy")
     waiting = fleet.enqueue(20, seconds=0.01)
     worker.terminate()
     at = time.monotonic()

@@ -35,7 +35,7 @@ def test_no_living_task_is_taken_for_dead(fleet: Fleet, stopped: float) -> None:
     assert running > 5
     assert sorted(fact.id for fact in starts) == sorted(ids), "a handler ran twice, or never"
     assert "lost its worker" not in fleet.log()
-    assert "no longer ours" not in fleet.log()
+    assert "has another owner" not in fleet.log()
     assert (fleet.counter("processed"), fleet.counter("failed")) == (len(ids), 0)
     assert all(worker.exit_code is None for worker in workers)
     assert fleet.breaches() == []

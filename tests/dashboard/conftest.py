@@ -14,7 +14,7 @@ from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, until
 from veredus import App
 from veredus.dashboard import Dashboard, asgi
-from veredus.dashboard.serving import Serving
+from veredus.dashboard.server import DashboardServer
 from veredus.inspector.inspector import Inspector
 
 TOKEN = "a-token-for-the-tests"
@@ -92,7 +92,7 @@ async def api(made: Making) -> Api:
 @pytest.fixture
 async def served(app: App) -> AsyncIterator[str]:
     """The address of a dashboard on a real socket: what streams cannot be asked in this process."""
-    serving = Serving(asgi(app, token=TOKEN, refresh=0.05), "127.0.0.1", 0)
+    serving = DashboardServer(asgi(app, token=TOKEN, refresh=0.05), "127.0.0.1", 0)
     running = asyncio.create_task(serving.serve())
     yield serving.address
     serving.stop()

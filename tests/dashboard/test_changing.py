@@ -16,10 +16,10 @@ from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, forever, until
 from veredus import App
 from veredus.dashboard import asgi
-from veredus.dashboard.jobs import Job
-from veredus.dashboard.looks import ACTIONS
+from veredus.dashboard.jobs import BackgroundJob
+from veredus.dashboard.task_views import ACTIONS
 from veredus.inspector.inspector import Inspector
-from veredus.store.tasks import Tasks
+from veredus.store.inspect.tasks import Tasks
 
 
 async def is_in(inspector: Inspector, task_id: str, state: str) -> bool:
@@ -148,16 +148,16 @@ async def test_a_job_tells_how_far_it_is_and_stops_when_told(
 ) -> None:
     await app.enqueue_many(app.call("t", {"n": n}, queue="mail", delay=600) for n in range(5_000))
     portions, told = 0, asyncio.Event()
-    delete_first = Tasks.delete_first
+    delete_all = Tasks.delete_all
 
     async def in_portions(self: Tasks, *args: Any) -> Any:
         nonlocal portions
         portions += 1
         if portions > 1:
             await told.wait()  # the stop comes between two portions
-        return await delete_first(self, *args)
+        return await delete_all(self, *args)
 
-    monkeypatch.setattr(Tasks, "delete_first", in_portions)
+    monkeypatch.setattr(Tasks, "delete_all", in_portions)
     job = await api.post("jobs/start", verb="delete", queue="mail", state="scheduled")
     assert job["status"] == "running"
 
@@ -218,7 +218,7 @@ async def test_a_full_archive_is_a_question_not_a_loss(valkey_server: RealServer
         await dashboard.close()
 
 
-async def test_the_doctor_finds_and_mends(app: App, api: Api, inspector: Inspector, valkey_server: RealServer) -> None:
+async def test_the_doctor_repairs(app: App, api: Api, inspector: Inspector, valkey_server: RealServer) -> None:
     handles = await app.enqueue_many(app.call("t", {"n": n}, queue="mail") for n in range(4))
     client = valkey_server.client()
     client.lrem("asynq:{mail}:pending", 0, handles[0].id)
@@ -226,11 +226,11 @@ async def test_the_doctor_finds_and_mends(app: App, api: Api, inspector: Inspect
     found = await api.ended((await api.post("doctor/diagnose"))["id"])
     assert found["result"]["total"] == 2
     assert {row["kind"] for row in found["result"]["findings"]} == {"orphan"}
-    assert await api.post("doctor/repair", job=found["id"], number=0) == {"mended": True}
-    assert await api.post("doctor/repair", job=found["id"], number=0) == {"mended": False}
+    assert await api.post("doctor/repair", job=found["id"], number=0) == {"repaired": True}
+    assert await api.post("doctor/repair", job=found["id"], number=0) == {"repaired": False}
     assert "number" in (await api.post("doctor/repair", 400, job=found["id"], number=7))["message"]
-    mended = await api.ended((await api.post("doctor/repair", queue="mail"))["id"])
-    assert mended["result"] == {"mended": 1}
+    repaired = await api.ended((await api.post("doctor/repair", queue="mail"))["id"])
+    assert repaired["result"] == {"repaired": 1}
     assert (await inspector.queue("mail")).pending == 4
 
 
@@ -247,13 +247,13 @@ async def test_lanes_are_released_and_limits_removed(app: App, api: Api, inspect
     await book.using(order_key="k").enqueue(2)
 
     async def held_lanes() -> Any:
-        return (await api.get("lanes", queue="mail", held="true"))["lanes"]
+        return (await api.get("order-keys", queue="mail", held="true"))["order_keys"]
 
     async with app.worker("mail", concurrency=1):
         held = await until(held_lanes)
     assert held[0]["order_key"] == "k"
-    assert (await api.post("lane/release", 409, queue="mail", order_key="kk"))["error"] == "lane_not_held"
-    assert await api.post("lane/release", queue="mail", order_key="k") == {"task_id": first.id}
+    assert (await api.post("order-key/release", 409, queue="mail", order_key="kk"))["error"] == "order_key_not_held"
+    assert await api.post("order-key/release", queue="mail", order_key="k") == {"task_id": first.id}
     assert (await api.post("limit/remove", 400, queue="mail", scope="queu"))["field"] == "limit"
     assert await api.post("limit/remove", queue="mail", scope="queue") == {"changed": True}
     assert await inspector.limits("mail") == []
@@ -352,11 +352,11 @@ async def test_a_server_that_is_lost_is_an_error_of_the_call_not_of_each_task(ne
 async def test_a_dashboard_that_closes_lets_its_jobs_end_by_themselves(made: Making) -> None:
     dashboard, _ = await made()
 
-    async def works(job: Job) -> dict[str, Any]:
+    async def works(job: BackgroundJob) -> dict[str, Any]:
         await job.stop.wait()
         return {"stopped": True}
 
-    job = dashboard.backend.opened.jobs.start(Job(verb="run", title="run"), works)
+    job = dashboard.backend.opened.jobs.start(BackgroundJob(verb="run", title="run"), works)
     await dashboard.close()
     assert (job.status, job.error) == ("stopped", None)
 
@@ -369,7 +369,7 @@ async def test_a_job_that_breaks_says_so_and_keeps_the_details_to_the_log(
     async def breaks(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a secret detail")
 
-    monkeypatch.setattr(Tasks, "delete_first", breaks)
+    monkeypatch.setattr(Tasks, "delete_all", breaks)
     ended = await api.ended((await api.post("jobs/start", verb="delete", queue="mail", state="scheduled"))["id"])
     assert ended["status"] == "failed"
     assert "secret" not in ended["error"]["message"]
@@ -384,7 +384,7 @@ async def test_only_so_many_jobs_run_at_once(app: App, api: Api, monkeypatch: py
         await gate.wait()
         return 0, 0, 0
 
-    monkeypatch.setattr(Tasks, "delete_first", waits)
+    monkeypatch.setattr(Tasks, "delete_all", waits)
     jobs = [await api.post("jobs/start", verb="delete", queue="mail", state="scheduled") for _ in range(8)]
     refused = await api.post("jobs/start", 429, verb="delete", queue="mail", state="scheduled")
     assert refused["error"] == "too_many_jobs"

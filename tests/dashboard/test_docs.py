@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import RealServer
-from veredus.dashboard.site import CHANGES, READINGS
+from veredus.dashboard.dashboard import CHANGES, READINGS
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "dashboard.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
@@ -42,7 +42,7 @@ def test_every_address_is_described() -> None:
     text = GUIDE.read_text()
     assert len(EXAMPLES) == 3
     rows = "\n".join(line for line in text.splitlines() if line.startswith("| `api/"))
-    cells = set(re.findall(r"`(?:api/)?([a-z/]+)`", rows))
+    cells = set(re.findall(r"`(?:api/)?([a-z/-]+)`", rows))
     missing = [name for name in [*READINGS, "me", "live"] if f"`api/{name}`" not in rows]
     missing += [name for name in CHANGES if name not in cells and name.split("/")[-1] not in cells]
     assert missing == []

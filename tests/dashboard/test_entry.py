@@ -8,8 +8,8 @@ import pytest
 from tests.dashboard.conftest import ADDRESS, TOKEN, Api, Making
 from veredus import App
 from veredus.dashboard import DashboardConfig, asgi
-from veredus.dashboard.entry import CSRF_HEADER, Entry
-from veredus.dashboard.site import CHANGES, READINGS
+from veredus.dashboard.auth import CSRF_HEADER, Authenticator
+from veredus.dashboard.dashboard import CHANGES, READINGS
 from veredus.errors import ConfigError
 
 OWN = {"origin": ADDRESS}
@@ -77,7 +77,7 @@ async def test_another_site_cannot_log_anybody_in(made: Making) -> None:
 
 
 def test_cookies_end_and_cannot_be_made_up() -> None:
-    entry = Entry(DashboardConfig.make(token=TOKEN))
+    entry = Authenticator(DashboardConfig.make(token=TOKEN))
     cookie = entry.cookie(1_000_000)
 
     def holder(value: str, now: float) -> str | None:
@@ -89,7 +89,7 @@ def test_cookies_end_and_cannot_be_made_up() -> None:
     assert holder(f"{int(ends) + 1}.{signature}", 1_000_001) is None
     assert holder(f"{ends}.", 1_000_001) is None
     assert holder("x", 1_000_001) is None
-    other = Entry(DashboardConfig.make(token=TOKEN + "2"))
+    other = Authenticator(DashboardConfig.make(token=TOKEN + "2"))
     assert other.cookie_name != entry.cookie_name  # two dashboards on one machine keep apart
     assert other.holder({"cookie": f"{other.cookie_name}={cookie}"}, 1_000_001) is None
 

@@ -16,9 +16,9 @@ from tests.dashboard.conftest import TOKEN
 from tests.support.waiting import PATIENCE
 from veredus import App, ConfigError
 from veredus.dashboard import asgi
+from veredus.dashboard.dashboard import READINGS
 from veredus.dashboard.live import Live
-from veredus.dashboard.reading import Reading
-from veredus.dashboard.site import READINGS
+from veredus.dashboard.read_routes import Reading
 
 HEADERS = {"authorization": f"Bearer {TOKEN}"}
 

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-import veredus.dashboard.reading
+import veredus.dashboard.read_routes
 from tests.dashboard.conftest import TOKEN, Api, Making
 from tests.outbox.support import Log
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, until
 from veredus import App, TaskFailed, current
-from veredus.dashboard.looks import row_of
+from veredus.dashboard.dashboard import CHANGES
+from veredus.dashboard.task_views import row_of
 from veredus.inspector.inspector import Inspector
 from veredus.model.info import SECOND, TaskInfo
+from veredus.model.lifecycle import State
 from veredus.model.limits import Limit
 from veredus.store.store import Store, connect
 
@@ -71,7 +73,7 @@ async def test_a_page_is_a_page_whatever_the_queue_has(app: App, api: Api) -> No
 
 
 async def test_a_search_goes_on_from_its_cursor(app: App, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veredus.dashboard.reading.SCAN", 250)
+    monkeypatch.setattr("veredus.dashboard.read_routes.SCAN", 250)
     await app.enqueue_many(
         app.call("email:send" if n % 100 == 0 else "other", {"n": n}, queue="mail", delay=60 + n) for n in range(1000)
     )
@@ -206,7 +208,7 @@ async def test_with_very_many_queues_the_overview_has_only_the_last_rate_of_each
         seen = [replace(info, timestamp_ns=second * SECOND) for info in await opened.inspector.stats()]
         opened.recent.note(seen)
     assert [len(queue["recent"]) for queue in (await Api(client).get("overview"))["queues"]] == [3, 3]
-    monkeypatch.setattr(veredus.dashboard.reading, "MANY_QUEUES", 1)
+    monkeypatch.setattr(veredus.dashboard.read_routes, "MANY_QUEUES", 1)
     assert [len(queue["recent"]) for queue in (await Api(client).get("overview"))["queues"]] == [1, 1]
 
 
@@ -236,7 +238,7 @@ async def test_groups_lanes_limits_and_schedules(app: App, api: Api, inspector: 
     assert await api.get("groups", queue="mail") == {"total": 1, "groups": [{"group": "digest", "size": 3}]}
     members = await api.get("tasks", queue="mail", state="aggregating", group="digest")
     assert (members["total"], len(members["tasks"])) == (3, 3)
-    lanes = (await api.get("lanes", queue="mail"))["lanes"]
+    lanes = (await api.get("order-keys", queue="mail"))["order_keys"]
     assert {lane["order_key"]: lane["size"] for lane in lanes} == {"k0": 2, "k1": 2}
     async with app.worker("mail", concurrency=1):
         limits = await until(lambda: rows_of(api, "limits", queue="mail"))
@@ -325,3 +327,18 @@ async def test_a_server_that_is_gone_is_said_in_one_line(app: App, new_server: A
     assert answer.json()["error"] == "redis_unreachable"
     await client.aclose()
     await dashboard.close()
+
+
+async def test_me_lists_the_actions_that_each_state_allows(api: Api) -> None:
+    me = await api.get("me")
+    states = {str(state) for state in State}
+    assert me["actions"].keys() == me["bulk_actions"].keys() == states
+    assert {verb for verbs in me["actions"].values() for verb in verbs} == {
+        name.removeprefix("tasks/").removeprefix("task/") for name in CHANGES if name.startswith(("tasks/", "task/"))
+    }
+    assert me["bulk_actions"] == {
+        "active": ["cancel"],
+        "pending": ["archive", "delete"],
+        "archived": ["run", "delete"],
+        **{key: ["run", "archive", "delete"] for key in ("scheduled", "retry", "completed", "aggregating")},
+    }

@@ -11,7 +11,7 @@ from tests.dashboard.conftest import TOKEN, Api
 from tests.support.clusters import Nodes
 from veredus import App
 from veredus.dashboard import asgi
-from veredus.dashboard.site import READINGS
+from veredus.dashboard.dashboard import READINGS
 
 
 async def _everything(url: str) -> None:

@@ -24,7 +24,7 @@ from tests.support.waiting import PATIENCE, until_sync
 from veredus import App
 from veredus.dashboard import asgi
 from veredus.dashboard.assets import assets
-from veredus.dashboard.serving import Serving
+from veredus.dashboard.server import DashboardServer
 from veredus.errors import ConfigError
 from veredus.model.hosts import is_loopback
 
@@ -114,7 +114,7 @@ async def test_it_says_what_went_wrong_and_nothing_more(made: Making, monkeypatc
 
 
 async def test_it_ends_with_streams_open(app: App) -> None:
-    serving = Serving(asgi(app, token=TOKEN), "127.0.0.1", 0)
+    serving = DashboardServer(asgi(app, token=TOKEN), "127.0.0.1", 0)
     running = asyncio.create_task(serving.serve())
     headers = {"authorization": f"Bearer {TOKEN}"}
     async with (
@@ -145,15 +145,15 @@ def test_another_event_loop_gets_a_connection_of_its_own(valkey_server: RealServ
 
 
 def test_a_port_in_use_is_named(app: App) -> None:
-    first = Serving(asgi(app, token=TOKEN), "127.0.0.1", 0)
+    first = DashboardServer(asgi(app, token=TOKEN), "127.0.0.1", 0)
     with pytest.raises(ConfigError, match=f"127.0.0.1:{first.port}"):
-        Serving(asgi(app, token=TOKEN), "127.0.0.1", first.port)
+        DashboardServer(asgi(app, token=TOKEN), "127.0.0.1", first.port)
     first._socket.close()
 
 
 def test_the_address_of_an_ipv6_host_has_brackets(app: App) -> None:
     try:
-        serving = Serving(asgi(app, token=TOKEN), "::1", 0)
+        serving = DashboardServer(asgi(app, token=TOKEN), "::1", 0)
     except ConfigError as exc:
         pytest.skip(f"no IPv6 on this machine: {exc}")
     assert serving.address == f"http://[::1]:{serving.port}/"

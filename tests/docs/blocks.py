@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "CONTRIBUTING.md"])
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 
 _BLOCK = re.compile(
     r"(?:^<!--(?P<comment>(?:(?!-->).)*)-->\n+)?^(?P<fence>`{3,})(?P<language>[\w+-]*)[^\n]*\n(?P<text>.*?)^(?P=fence)$",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
 import inspect
 import io
 import re
@@ -14,13 +15,12 @@ from contextlib import AsyncExitStack, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
-import click
 import pytest
 
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, name
+from tests.docs.commands import accept
 from tests.support.servers import RealServer
 from veredus import App
-from veredus.cli.main import cli
 
 # Pages with a test of their own: so many of their first blocks of Python are run there.
 ELSEWHERE = {
@@ -53,6 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, valkey_server: RealS
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("VEREDUS_REDIS_URL", valkey_server.url)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a page may write one file twice within a second
     yield tmp_path
     for module in pages_modules(tmp_path):
         sys.modules.pop(module.__name__, None)
@@ -84,7 +85,13 @@ def test_python(page: Path, folder: Path, valkey_server: RealServer) -> None:
 
 
 def pages_modules(folder: Path) -> list[ModuleType]:
-    return [one for one in sys.modules.values() if str(getattr(one, "__file__", "")).startswith(str(folder))]
+    """Also packages without a file of their own."""
+    return [one for one in sys.modules.values() if _is_below(folder, one)]
+
+
+def _is_below(folder: Path, module: ModuleType) -> bool:
+    places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+    return any(str(place).startswith(str(folder)) for place in places)
 
 
 def keep_file(block: Block, folder: Path) -> None:
@@ -92,11 +99,10 @@ def keep_file(block: Block, folder: Path) -> None:
     path = folder / block.file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(block.text, encoding="utf-8")
-    sys.modules.pop(path.stem, None)
-    module = ModuleType(path.stem)
-    module.__file__ = str(path)
-    sys.modules[path.stem] = module
-    exec(compile(block.text, block.file, "exec"), module.__dict__)
+    name = block.file.removesuffix(".py").replace("/", ".")
+    sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    importlib.import_module(name)
 
 
 def run(block: Block, namespace: dict[str, object]) -> str:
@@ -142,16 +148,7 @@ LINES = [one for page in PAGES for one in command_lines(page)]
 
 @pytest.mark.parametrize(("place", "line"), LINES, ids=[f"{place}-{line}" for place, line in LINES])
 def test_command_line(place: str, line: str) -> None:
-    words = shlex.split(re.split(r"\s[|>&]", line)[0], comments=True)[1:]
-    command: click.Command = cli
-    context = cli.make_context("veredus", list(words), resilient_parsing=False)
-    while isinstance(command, click.Group):
-        kept = context._protected_args if hasattr(context, "_protected_args") else context.protected_args  # click 8.1
-        rest = [*kept, *context.args]
-        name_, found, rest = command.resolve_command(context, rest)
-        assert found is not None, f"{place}: {line}"
-        command = found
-        context = command.make_context(name_ or "", rest, parent=context)
+    accept(shlex.split(re.split(r"\s[|>&]", line)[0], comments=True)[1:])
 
 
 def test_every_block_is_run_or_says_why_not() -> None:

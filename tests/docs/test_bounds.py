@@ -8,10 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from veredus import App
-from veredus.client.calls import DEFAULT_MAX_PAYLOAD
+from veredus.client.call import DEFAULT_MAX_PAYLOAD
 from veredus.model import archive, grouping, names, nesting, options
 from veredus.scheduler import catchup
-from veredus.store import batching, durable, intake, lanes, leases
+from veredus.store.connection import batching, replication
+from veredus.store.tasks import intake, leases, order_keys
 from veredus.worker.config import WorkerConfig
 from veredus.worker.roles import recoverer
 
@@ -33,12 +34,13 @@ def _seconds(value: float) -> str:
     return f"{value:,g} s" if value < 1000 else f"{value:,.0f} s"
 
 
+WAIT_S = {kind: _seconds(ms / 1000) for kind, ms in replication.WAIT_MS.items()}
 BOUNDS = {
     "producers try again while Redis is away": _seconds(_default("patience")),
     "a call that is sent again is recognised for": _seconds(2 * _default("patience") + intake.RECORD_MARGIN),
     "an answer of Redis is waited for": _seconds(_default("timeout")),
-    "a confirmation by replicas is waited for": f"`patience`, at least {_seconds(durable.WAIT_MS['replica'] / 1000)}",
-    "a confirmation by the disk is waited for": f"`patience`, at least {_seconds(durable.WAIT_MS['fsync'] / 1000)}",
+    "a confirmation by replicas is waited for": f"`patience`, at least {WAIT_S['replica']}",
+    "a confirmation by the disk is waited for": f"`patience`, at least {WAIT_S['fsync']}",
     "lease of a task": _seconds(WORKER.lease),
     "heartbeats renew it every": _seconds(WORKER.beat),
     "expired leases are looked for every": _seconds(WORKER.sweep),
@@ -53,7 +55,7 @@ BOUNDS = {
     "a delayed task of a Go client is noticed within": _seconds(WORKER.forward_interval),
     "a result is kept": _seconds(_default("result_ttl")),
     "a kept unique lock outlasts its task's next step by": _seconds(
-        _in_lua("include/hold.lua", r"tonumber\(ms\) / 1000\) \+ (\d+)")
+        _in_lua("include/ownership.lua", r"tonumber\(ms\) / 1000\) \+ (\d+)")
     ),
     "tasks in the archive of a queue": f"{archive.DEFAULT_SIZE:,}",
     "days in the archive": str(archive.DEFAULT_DAYS),
@@ -71,7 +73,7 @@ BOUNDS = {
         f"{_in_lua('task/dequeue.lua', 'local SCAN = ([0-9]+)'):,}, "
         f"within the {_in_lua('task/dequeue.lua', 'local DEEPEST = ([0-9]+)'):,} that are next"
     ),
-    "lanes that one sweep looks at": str(lanes.LANES),
+    "order keys that one sweep checks": str(order_keys.LANES),
     "members that one aggregation takes": f"{grouping.MAX_SIZE:,}",
 }
 

@@ -22,13 +22,13 @@ from tools.docs import (
     setting_pages,
 )
 from tools.docs.navigation import SECTIONS, navigation
-from tools.docs.staging import LINK, stage
+from tools.docs.staging import LINK, PROJECT, stage
 
 import veredus
 from tests.docs.blocks import ROOT
 from veredus.cli.main import _COMMANDS
 from veredus.model.frames import FRAMES
-from veredus.model.lifecycle import TRANSITIONS
+from veredus.model.lifecycle import BY_HAND, TRANSITIONS
 from veredus.wire import keys, session_keys
 
 
@@ -76,9 +76,9 @@ def test_every_script_has_a_page_with_all_its_parts(made: dict[str, str]) -> Non
 def test_a_page_tells_what_its_script_does_in_order(made: dict[str, str]) -> None:
     text = made["scripts/task-retry.md"]
     steps = text.partition("## Steps")[2].partition("## Source")[0]
-    order = ["LREM active", "ZREM lease", "ZADD retry", "ZADD due", "HSET key", "keep_lock", "announce", "tally"]
+    order = ["leave_active", "plan_task", "HSET key", "keep_lock", "announce", "tally"]
     assert [steps.index(step) for step in order] == sorted(steps.index(step) for step in order)
-    assert "whoever dequeues it ends it as asked" in steps  # the comments of the source are the reasons
+    assert "the worker that dequeues it ends it as asked" in steps  # the comments of the source are the reasons
     assert text.count("<path") > 20  # and the arrows of its picture
 
 
@@ -125,7 +125,7 @@ def test_every_metric_is_listed(made: dict[str, str]) -> None:
 def test_the_picture_of_the_life_cycle_is_that_of_the_table() -> None:
     assert lifecycle.PICTURE.read_text(encoding="utf-8") == lifecycle.draw(), "run python -m tools.docs.lifecycle"
     for verb, moves in TRANSITIONS.items():
-        if any(start is not end for start, end in moves):
+        if verb not in BY_HAND and any(start is not end for start, end in moves):
             assert re.search(rf"\b{verb}\b", lifecycle.draw()), verb
 
 
@@ -163,7 +163,7 @@ def test_no_link_leads_nowhere(staged: tuple[Path, set[str]]) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md", *PROJECT])
 def test_no_link_of_the_repository_leads_nowhere(name: str) -> None:
     for _, link in LINK.findall((ROOT / name).read_text(encoding="utf-8")):
         if not re.match(r"[a-z]+:|#", link):

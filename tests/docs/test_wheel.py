@@ -1,4 +1,5 @@
-"""The built wheel in an empty environment: the first page, word for word, and the code of every migration guide.
+"""The built wheel in an empty environment of every Python: the first page, word for word. On one of them also the code
+of every migration guide.
 
 It installs with pip, so it needs an index of packages: `make docs-check` runs it, `make test` does not.
 """
@@ -16,15 +17,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools.matrix.pythons import claimed, find
 
+import veredus
 from tests.docs.blocks import ROOT, Block, blocks
 from tests.support.processes import running
 from tests.support.waiting import PATIENCE
 
-pytestmark = pytest.mark.skipif(not os.environ.get("VEREDUS_TEST_WHEEL"), reason="make docs-check runs it")
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("VEREDUS_TEST_WHEEL"), reason="make docs-check runs it"),
+    pytest.mark.timeout(1200),  # the first test of an environment installs it
+]
 
 GUIDES = sorted((ROOT / "docs/migrating").glob("*.md"))
 TIMEOUT = 300
+OWN = "{}.{}".format(*sys.version_info)
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +43,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+@pytest.fixture(scope="module", params=claimed(ROOT))
+def environment(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
     """Nothing in it but what the page says, with data of its own; the embedded server is stopped at the end."""
+    python = find(request.param)
+    if python is None:
+        pytest.skip(f"no Python {request.param} is installed here: the wheel was NOT TESTED with it")
     folder = tmp_path_factory.mktemp("venv")
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True, timeout=TIMEOUT)
+    subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True, timeout=TIMEOUT)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VEREDUS_", "PYTHON", "REDIS_"))}
     path = f"{folder}/venv/bin{os.pathsep}{os.environ['PATH']}"
     variables = kept | {"PATH": path, "VEREDUS_DATA": str(folder / "data"), "VIRTUAL_ENV": str(folder / "venv")}
@@ -76,6 +88,7 @@ def test_the_first_page_word_for_word(environment: dict[str, str], tmp_path: Pat
     assert "welcome Ada" in log.read_text()
 
 
+@pytest.mark.parametrize("environment", [OWN], indirect=True)
 @pytest.mark.parametrize("guide", GUIDES, ids=[guide.stem for guide in GUIDES])
 def test_a_migration_guide(guide: Path, environment: dict[str, str], tmp_path: Path) -> None:
     printed = ""
@@ -105,11 +118,19 @@ def test_the_wheel_holds_no_more_and_no_less(wheel: Path) -> None:
         for path in source.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    there |= {f"js/{name}" for name in ("veredus.js", "veredus.d.ts")}
     assert there == packed
     assert all(re.match(r"veredus(-[\d.]+\.dist-info)?/", name) for name in names)
 
 
+def test_the_javascript_client_is_where_the_docs_say(environment: dict[str, str]) -> None:
+    program = "from importlib.resources import files; print((files('veredus') / 'js/veredus.js').read_text())"
+    ended = subprocess.run(["python", "-c", program], env=environment, check=True, capture_output=True, text=True)
+    assert ended.stdout.rstrip() == (ROOT / "clients/js/veredus.js").read_text(encoding="utf-8").rstrip()
+
+
 def test_it_starts_quickly(environment: dict[str, str]) -> None:
     begun = time.monotonic()
-    subprocess.run(["veredus", "--version"], env=environment, check=True, capture_output=True, timeout=60)
+    ended = subprocess.run(["veredus", "--version"], env=environment, check=True, capture_output=True, timeout=60)
+    assert veredus.__version__.encode() in ended.stdout
     assert time.monotonic() - begun < 10

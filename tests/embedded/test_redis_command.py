@@ -35,7 +35,7 @@ def foreground(data: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def running(data: Path) -> embedded.Server:
+def running(data: Path) -> embedded.EmbeddedServer:
     until_sync(lambda: embedded.status(data))
     server = embedded.ensure(data)  # waits until it answers
     assert server is not None

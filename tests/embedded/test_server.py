@@ -26,7 +26,7 @@ from veredus.errors import ConfigError, EmbeddedError
 from .conftest import clean_up, is_alive, kill
 
 
-def ask(server: embedded.Server, *words: str) -> str | None:
+def ask(server: embedded.EmbeddedServer, *words: str) -> str | None:
     with Probe(server.socket) as probe:
         return probe.ask(*words)
 
@@ -70,7 +70,7 @@ def test_many_processes_at_once_share_one_server(data: Path) -> None:
 
 
 def test_many_threads_at_once_share_one_server(data: Path) -> None:
-    servers: list[embedded.Server] = []
+    servers: list[embedded.EmbeddedServer] = []
     threads = [threading.Thread(target=lambda: servers.append(embedded.ensure(data))) for _ in range(6)]
     for thread in threads:
         thread.start()
@@ -167,6 +167,8 @@ def test_the_environment_names_the_folder(data: Path, monkeypatch: pytest.Monkey
 @pytest.mark.skipif(sys.platform == "darwin", reason="XDG is for Linux")
 def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     from veredus.embedded.settings import data_path
+
+    monkeypatch.chdir("/")  # a folder of no project
 
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.setenv("XDG_DATA_HOME", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.faults.scenario import Answer, Expect, Site
 from tests.support.faults import NOSCRIPT, OOM, REPLY_LATE, SILENT, Fault
-from veredus.store import repeats
+from veredus.store.connection import repeats
 
 INTRODUCTION = "setname"
 """The first call on every connection. A server that is ready and refuses it is used all the same: not everybody may

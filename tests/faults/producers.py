@@ -3,6 +3,7 @@ they are gone before the caller can try again."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,11 @@ def _using(**options: Any) -> Send:
         await app.tasks["plain"].using(**options).enqueue("a")
 
     return send
+
+
+async def _sync(app: App) -> None:
+    """In a thread, on a connection of its own."""
+    await asyncio.to_thread(app.tasks["plain"].enqueue_sync, "a")
 
 
 async def _many(app: App) -> None:
@@ -109,6 +115,7 @@ _OLD: Mapping[str, tuple[str, int]] = {"old": ("archived", 0)}
 
 PRODUCERS: list[Scenario] = [
     *_both("one", ("task-enqueue",), _using(), _ran("a")),
+    *_both("sync", ("task-enqueue",), _sync, _ran("a")),
     *_both("many", ("task-enqueue",), _many, _ran("a", "b", "c")),
     replace(
         _both("many-queues", ("task-enqueue", "task-enqueue"), _many_queues, _ran("a", "b", "c"))[0],

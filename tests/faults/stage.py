@@ -14,7 +14,7 @@ import redis.asyncio
 
 from tests.support.faults import LONG_TIMEOUT, FaultProxy, faults_before
 from tests.support.keyspace import Key, check_invariant, snapshot
-from tests.support.servers import RealServer
+from tests.support.servers import RealServer, raw
 from tests.support.waiting import until
 from veredus import App, Call, Job, current
 from veredus.wire import keys
@@ -50,6 +50,8 @@ class Stage:
         """Ends the handlers that wait."""
         self.losses = 0
         """How often the task that ran last was lost with its worker."""
+        self.effects: list[str] = []
+        """What the steps of a durable task have done."""
         self.notes: dict[str, Callable[[], Awaitable[Any]]] = {}
         """What else is looked at."""
         self._stack = AsyncExitStack()
@@ -93,7 +95,36 @@ class Stage:
             await current().progress(0.5, "half")
             await self.go_on.wait()
 
+        async def effect(name: str) -> None:
+            self.effects.append(name)
+
+        @app.task(name="durable", retry_delay=0.02)
+        async def durable(name: str) -> None:
+            began(name)
+            await current().step(effect, "first")
+            await current().wait_for("go")
+            await current().sleep("nap", 0.05)
+            await current().step(effect, "second", name="second")
+
+        @app.task(name="child")
+        async def child(name: str) -> str:
+            self.effects.append(name)
+            return name
+
+        @app.task(name="parent", retry_delay=0.02)
+        async def parent(name: str) -> None:
+            began(name)
+            assert await current().gather("both", [child.call("x"), child.call("y")]) == ["x", "y"]
+
         return app
+
+    async def count_effects(self) -> list[str]:
+        return sorted(self.effects)
+
+    async def is_waiting(self) -> bool:
+        """The task `a` waits for its event."""
+        found = await self.redis.hget(keys.task("q", "a"), "waiting")
+        return found is not None and raw(found).startswith(b"event ")
 
     def aggregate(self, app: App, size: int = 1) -> None:
         """Members of groups become one task of their names."""
@@ -121,6 +152,7 @@ class Stage:
     async def close(self) -> None:
         self.go_on.set()
         await self._stack.aclose()
+        await asyncio.to_thread(self.app.close_sync)
         await self.app.close()
         await self.direct.close()
 

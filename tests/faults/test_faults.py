@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.faults.durable import DURABLE
 from tests.faults.playing import play_with_fault, play_without_fault
 from tests.faults.producers import PRODUCERS
 from tests.faults.scenario import Case, Scenario, cases_of, sample
@@ -13,7 +14,7 @@ from tests.support.faults import FAULTS, PAIRS
 from tests.support.servers import RealServer
 from tests.support.sizes import FULL
 
-SCENARIOS = [*PRODUCERS, *WORKERS, *TOOLS]
+SCENARIOS = [*PRODUCERS, *WORKERS, *TOOLS, *DURABLE]
 MET = {site.label for scenario in SCENARIOS for site in scenario.sites}
 """Calls at which faults happen, in this scenario or in another."""
 ALL = [case for scenario in SCENARIOS for case in cases_of(scenario)]

@@ -12,7 +12,7 @@ from tests.faults.workers import WORKERS
 from tests.support.faults import FAULTS, STANDSTILLS
 from tests.support.servers import RealServer
 from tests.support.sizes import FULL
-from veredus.gateway import acks, upkeep
+from veredus.gateway import ack_writer, maintenance
 
 SCENARIOS = [*REQUESTS, *PUSHES]
 ALL = [case for scenario in SCENARIOS for case in cases_of(scenario)]
@@ -41,9 +41,9 @@ def test_every_scenario_and_every_fault_is_in_the_sample() -> None:
 @pytest.fixture(autouse=True)
 def without_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
     """No calls but those of the scenario."""
-    monkeypatch.setattr(upkeep, "BEAT", 3600.0)
-    monkeypatch.setattr(upkeep, "SWEEP", 3600.0)
-    monkeypatch.setattr(acks, "AGAIN", 0.1)
+    monkeypatch.setattr(maintenance, "BEAT", 3600.0)
+    monkeypatch.setattr(maintenance, "SWEEP", 3600.0)
+    monkeypatch.setattr(ack_writer, "RETRY_AFTER", 0.1)
 
 
 @pytest.mark.parametrize("scenario", [pytest.param(one, id=one.name) for one in SCENARIOS])

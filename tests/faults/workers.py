@@ -163,6 +163,23 @@ async def _enqueue_while_idle(stage: Stage) -> None:
         await stage.becomes(RAN, 25.0)  # a wait that nothing answers is given up after 10 s
 
 
+async def _enqueue_unannounced(stage: Stage) -> None:
+    async with stage.worker(stage.app):
+        await until(lambda: "blmove" in stage.proxy.calls)
+        await stage.redis.delete(keys.idle("q"))
+        await _enqueued("plain")(stage)
+        await stage.becomes(RAN, 25.0)
+
+
+async def _be_told_without_a_free_slot(stage: Stage) -> None:
+    async with stage.worker(stage.app, concurrency=1) as worker:
+        await until(lambda: stage.attempts)
+        worker._processor.found("q")
+        await until(lambda: "task-wake" in stage.proxy.calls)
+        stage.go_on.set()
+        await stage.becomes(RAN)
+
+
 async def _no_step(stage: Stage) -> None:
     pass
 
@@ -177,6 +194,7 @@ WORKERS: list[Scenario] = [
                 "setname",
                 "setname",
                 "setname",
+                "setname",
                 "time",
                 "info",
                 "config",
@@ -185,8 +203,19 @@ WORKERS: list[Scenario] = [
                 "hgetall",
                 "lrange",
             ),
-            *("smembers", "smembers", "subscribe", "subscribe", "task-dequeue", "task-forward", "lease-recover"),
-            *("keep-expire", "presence-beat", "task-done", "blmove", "zrange", "presence-leave"),
+            *(
+                "smembers",
+                "smembers",
+                "subscribe",
+                "subscribe",
+                "subscribe",
+                "set",
+                "task-dequeue",
+                "task-forward",
+                "lease-recover",
+            ),
+            *("keep-expire", "presence-beat", "task-done", "blmove", "zrem", "zrange", "presence-leave"),
+            "stats-record",
         ),
         _work(RAN),
         RAN,
@@ -207,6 +236,15 @@ WORKERS: list[Scenario] = [
         only=("task-dequeue",),
     ),
     _worked("idle", "blmove", RAN, _no_step, _enqueue_while_idle),
+    _worked("idle-not-woken", "lindex", RAN, _no_step, _enqueue_unannounced),
+    _worked(
+        "idle-in-order",
+        "task-idle",
+        RAN,
+        _enqueued("plain", queues=("e",)),
+        _work(RAN, ["a", "b", "c", "d", "e"], strict=True),
+    ),
+    _worked("pass-on", "task-wake", RAN, _enqueued("wait"), _be_told_without_a_free_slot),
     _worked("done", "task-done", RAN, _enqueued("plain")),
     _worked("complete", "task-complete", Scene({"a": (1,)}, {"a": COMPLETED}, 1), _enqueued("answer")),
     _worked("retry", "task-retry", Scene({"a": (1, 2)}, {}, 2, 1), _enqueued("fail_once")),

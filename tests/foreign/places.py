@@ -25,6 +25,8 @@ GLOBAL: dict[str, tuple[str, Callable[[], str]]] = {
     "scheduler_history": ("zset", lambda: keys.scheduler_history("entry")),
     "semaphore": ("zset", lambda: keys.semaphore("scope")),
     "scheduler_leader": ("string", lambda: keys.scheduler_leader("scope")),
+    "event": ("string", lambda: keys.event("shipped")),
+    "waiters": ("set", lambda: keys.waiters("shipped")),
 }
 """Those that belong to no queue."""
 
@@ -57,10 +59,24 @@ QUEUE: dict[str, tuple[str, Callable[[str], str]]] = {
     "slots": ("zset", lambda queue: keys.slots(queue, "q")),
     "starts": ("list", lambda queue: keys.starts(queue, "q")),
     "waiting": ("zset", lambda queue: keys.waiting(queue, "q")),
+    "called": ("zset", lambda queue: keys.called(queue, "q")),
+    "full": ("string", keys.full),
+    "idle": ("zset", keys.idle),
+    "watcher": ("string", keys.watcher),
+    "waits": ("zset", keys.waits),
+    "ended": ("list", keys.ended),
+    "kids": ("hash", lambda queue: keys.kids(queue, "bad", "mark", "pages", 0)),
+    "forwarding": ("string", keys.forwarding),
     "cron": ("hash", lambda queue: keys.cron(queue, "entry")),
     "told": ("list", keys.told),
     "replaced": ("hash", keys.replaced),
     "sent": ("string", lambda queue: keys.sent(queue, "producer", 1)),
+    "recorded": ("string", lambda queue: keys.recorded(queue, "worker")),
+    "errors": ("hash", keys.errors),
+    "type_minutes": ("hash", lambda queue: keys.type_minutes(queue, _now() // 3600)),
+    "type_hours": ("hash", lambda queue: keys.type_hours(queue, _now() // 86400)),
+    "error_minutes": ("hash", lambda queue: keys.error_minutes(queue, _now() // 3600)),
+    "error_hours": ("hash", lambda queue: keys.error_hours(queue, _now() // 86400)),
 }
 """Those of one queue."""
 
@@ -90,12 +106,20 @@ GATEWAY: dict[str, tuple[str, Callable[[], str]]] = {
     "user_dedupe": ("string", lambda: session_keys.user_dedupe(USER, "key")),
 }
 
-CHANNELS = {"CANCEL_CHANNEL", "delay_wakeup", "ends", "hints", "sharded_hints"}
+CHANNELS = {"CANCEL_CHANNEL", "delay_wakeup", "ends", "wake_up", "hints", "sharded_hints"}
 """Anybody can publish anything there."""
 NO_KEYS = {
-    *("PREFIX", "checked_prefix", "queue_prefix", "task_prefix", "group_prefix", "absent", "split"),
-    *("PARTITIONS", "ROOT", "TAGS", "tag", "user_tag", "new_sid", "sid_tag", "is_sid", "prefix", "check_name"),
+    *("PREFIX", "checked_prefix", "queue_prefix", "task_prefix", "group_prefix", "unique_prefix", "absent", "split"),
+    *("container", "missing", "damaged", "damaged_task", "EVENT_PARTITIONS"),
+    *("PARTITIONS", "ROOT", "TAGS", "tag", "user_tag", "new_sid", "sid_tag", "is_sid", "prefix", "session_prefix"),
+    "check_name",
 }
+
+
+def _now() -> int:
+    import time
+
+    return int(time.time())
 
 
 def _today() -> str:

@@ -181,4 +181,7 @@ def test_whatever_is_published_nobody_stops_listening(valkey_server: RealServer,
     asyncio.run(run())
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning"),
+    pytest.mark.timeout(1200 if FULL else 120),
+]

@@ -76,7 +76,7 @@ def test_a_worker_runs_messages_with_extreme_numbers(
                 await ask_inspector(app, ["default"])
                 await ask_dashboard(app, ["default"])
                 release.set()
-                await until(lambda: not worker._hands.held())
+                await until(lambda: not worker._in_flight.held())
                 await ask_inspector(app, ["default"])
                 assert worker.signs.restarts == {}
             assert [record.getMessage() for record in notes.records if "ended" in record.getMessage()] == []

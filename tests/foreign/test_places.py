@@ -9,10 +9,11 @@ import pytest
 
 from tests.foreign.places import CHANNELS, GATEWAY, GLOBAL, NO_KEYS, QUEUE
 from tests.foreign.readers import CLI, DASHBOARD, INSPECTOR
-from veredus.dashboard.reading import READINGS
+from veredus.dashboard.read_routes import READINGS
 from veredus.inspector.inspector import Inspector
-from veredus.inspector.looking import Looking
-from veredus.inspector.turns import Turns
+from veredus.inspector.order_and_limits import OrderAndLimits
+from veredus.inspector.reader import InspectorReader
+from veredus.inspector.statistics import Statistics
 from veredus.wire import keys, session_keys
 
 
@@ -34,12 +35,12 @@ def test_every_key_and_channel_has_an_entry(module: ModuleType, tables: tuple[di
 def test_every_reader_has_an_entry() -> None:
     public = {
         name
-        for part in (Looking, Turns)
+        for part in (InspectorReader, OrderAndLimits, Statistics)
         for name, value in vars(part).items()
         if not name.startswith("_") and (inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value))
     }
-    changes = {"release_lane", "remove_limit"}
-    elsewhere = {"search", "search_page", "cluster_nodes", "server", "redis_info"}
+    changes = {"release_order_key", "remove_limit", "run_errors", "delete_errors"}
+    elsewhere = {"error_group", "search", "search_page", "cluster_nodes", "server", "redis_info"}
     assert public - changes - elsewhere == set(INSPECTOR) - {"doctor.diagnose", "is_closed"}
     assert hasattr(Inspector, "is_closed")
     assert READINGS.keys() - {"job"} == set(DASHBOARD)

@@ -15,7 +15,7 @@ from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App, VeredusError
-from veredus.gateway import upkeep
+from veredus.gateway import maintenance
 from veredus.wire import keys, session_keys
 
 FULL = os.environ.get("VEREDUS_TEST_FULL") == "1"
@@ -48,6 +48,7 @@ def test_a_key_of_a_queue_with_a_wrong_type(
         await ask_inspector(app, [*queues, "good"])
         await ask_dashboard(app, queues)
         assert await app.inspector().stats(), "one damaged queue hides no other"
+        assert await app.inspector().type_stats()
 
     notes = asyncio.run(work_beside(valkey_server.url, queues, damage, after=after))
     told = Counter(record.getMessage() for record in notes.records)
@@ -107,7 +108,7 @@ async def test_a_key_of_the_gateway_with_a_wrong_type(
 ) -> None:
     """All keys of one session and one partition; another session beside it gets its messages, and no part ends."""
     for name, value in (("BEAT", 0.05), ("SWEEP", 0.05), ("STRAYS_EVERY", 1)):
-        monkeypatch.setattr(upkeep, name, value)
+        monkeypatch.setattr(maintenance, name, value)
     async with App(valkey_server.url) as app:
         gw = gateway(app)
         async with gw:

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from veredus import App, current
-from veredus.gateway.lifecycle import Client, Reason
+from veredus.gateway.client_hooks import CloseReason, ConnectedClient
 
 app = App(os.environ.get("VEREDUS_REDIS_URL", "redis://127.0.0.1:1/0"), queue="site")
 
@@ -49,12 +49,12 @@ async def note_here(key: str) -> str:
 
 
 @app.on_connect
-def came(client: Client) -> None:
+def came(client: ConnectedClient) -> None:
     if client.user == "hooked":
         print(f"came {client.session} {client.result} {client.generation}", flush=True)
 
 
 @app.on_disconnect
-def went(client: Client, reason: Reason) -> None:
+def went(client: ConnectedClient, reason: CloseReason) -> None:
     if client.user == "hooked":
         print(f"went {client.session} {client.generation} {reason}", flush=True)

@@ -12,7 +12,7 @@ from websockets.typing import Subprotocol
 
 from tests.support.waiting import PATIENCE
 from veredus import App
-from veredus.gateway.server import Gateway
+from veredus.gateway.gateway import Gateway
 
 SETTINGS: dict[str, Any] = {"ws": "127.0.0.1:0", "quic": "off", "http": "off", "drain": 0.2}
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from veredus.errors import ConfigError, Unauthorized
 from veredus.gateway.auth import Identity, identify, jwt
-from veredus.gateway.config import Endpoint, GatewayConfig
+from veredus.gateway.config import GatewayConfig, ListenAddress
 from veredus.model.hosts import is_loopback
 
 SECRET = "a shared secret of thirty-two bytes!"
@@ -182,7 +182,7 @@ def test_settings_are_checked(given: dict[str, Any], problem: str) -> None:
 
 def test_endpoints() -> None:
     config = GatewayConfig.make(ws="[::1]:7000", quic="localhost:0", http="off", origins="https://a, https://b")
-    assert config.ws == Endpoint("::1", 7000)
+    assert config.ws == ListenAddress("::1", 7000)
     assert str(config.ws) == "[::1]:7000"
     assert config.ws.shifted(2).port == 7002
     assert config.quic is not None

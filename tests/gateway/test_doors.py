@@ -14,12 +14,14 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
 from tests.support.waiting import forever, until
-from veredus import App
-from veredus.gateway import reception, server
+from veredus import App, Unauthorized
+from veredus.gateway import gateway as gateway_module
+from veredus.gateway import handshake
 from veredus.gateway.auth import Identity
-from veredus.gateway.server import Gateway
+from veredus.gateway.gateway import Gateway
+from veredus.gateway.maintenance import Maintenance
 from veredus.store.store import Store
-from veredus.wire.entries import Kick
+from veredus.wire.log_entries import Kick
 
 
 async def _farewell(client: JsonClient) -> dict[str, Any]:
@@ -77,14 +79,14 @@ async def test_the_last_words_say_why_and_when_to_come_again(app: App) -> None:
         await _greet(eve, "eve", client.resumption())
         said = await _farewell(eve)
         assert (said["code"], said.get("retry_after_ms", 0)) == (4501, 0)
-        assert "somebody else" in said["reason"]
+        assert "another user" in said["reason"]
     assert (await _farewell(client))["code"] == 4000
 
 
 async def test_an_authenticator_that_takes_too_long_is_no_reason_to_give_up(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reception, "AUTH_TIMEOUT", 0.05)
+    monkeypatch.setattr(handshake, "AUTH_TIMEOUT", 0.05)
 
     async def authenticate(token: str) -> Identity:
         await forever()
@@ -96,6 +98,47 @@ async def test_an_authenticator_that_takes_too_long_is_no_reason_to_give_up(
         said = await _farewell(client)
         assert said["code"] == 4003
         assert said["retry_after_ms"] > 0
+
+
+@pytest.mark.parametrize("kind", ["hello", "auth"])
+@pytest.mark.parametrize("told", ["这个令牌已经过期，请重新登录。" * 10, "\ud800", "user"], ids=ascii)
+async def test_a_refusal_in_any_words_ends_the_connection(app: App, kind: str, told: str) -> None:
+    def authenticate(token: str) -> Identity:
+        if token == "ada":
+            return Identity(user=token)
+        if told == "user":
+            return Identity(user="\ud800")
+        raise Unauthorized(told)
+
+    async with gateway(app, authenticate=authenticate) as gw:
+        client = await JsonClient.connect(gw)
+        if kind == "auth":
+            await client.hello("ada")
+            await client.send({"t": "auth", "token": "bob"})
+        else:
+            await _greet(client, "bob")
+        assert await client.close_code() == 4501
+        await until(lambda: gw.overload.connections == 0)
+
+
+@pytest.mark.parametrize("kind", ["hello", "auth"])
+async def test_a_fault_of_the_gateway_itself_ends_the_connection_that_met_it(
+    app: App, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else it would stay open for ever, without an answer."""
+
+    async def broken(*arguments: Any) -> Identity:
+        raise ZeroDivisionError
+
+    async with gateway(app) as gw:
+        client = await JsonClient.connect(gw)
+        if kind == "auth":
+            await client.hello("ada")
+        monkeypatch.setattr(handshake, "identify", broken)
+        await (client.send({"t": "auth", "token": "ada"}) if kind == "auth" else _greet(client))
+        assert await client.close_code() == 4006
+        await until(lambda: gw.overload.connections == 0)
+    assert sum("ZeroDivisionError" in (record.exc_text or "") for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize("resumes", [False, True])
@@ -128,7 +171,7 @@ async def test_without_a_hook_or_with_one_that_fails_nobody_joins_a_group(app: A
 
 def _slow(gw: Gateway, monkeypatch: pytest.MonkeyPatch, verb: str) -> tuple[asyncio.Event, asyncio.Event]:
     """Sessions are created (or attached) in Redis, and the gateway hears of it when it is let go on."""
-    sessions = gw._reception._sessions
+    sessions = gw.handshake._sessions
     real = getattr(sessions, verb)
     written, go_on = asyncio.Event(), asyncio.Event()
 
@@ -192,10 +235,10 @@ async def test_a_late_word_to_an_earlier_connection_does_not_end_the_present_one
         client = await JsonClient.open(gw, "ada")
         again = await JsonClient.open(gw, "ada", client.resumption())
         connection = gw.delivery.attached[client.sid]
-        gw.delivery.hinted([Kick(client.sid, connection.generation - 1, "superseded")])
+        gw.delivery.on_hints([Kick(client.sid, connection.generation - 1, "superseded")])
         await app.push("x", session=client.sid)
         assert (await again.take(1))[0]["body"] == "x"
-        gw.delivery.hinted([Kick(client.sid, connection.generation, "superseded")])
+        gw.delivery.on_hints([Kick(client.sid, connection.generation, "superseded")])
         assert await again.close_code() == 4503
 
 
@@ -248,6 +291,35 @@ async def test_a_drain_ends_one_connection_after_the_other(app: App) -> None:
     await stopping
 
 
+async def test_a_stop_at_the_end_of_the_start_drains_the_clients_that_are_there(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They can connect before the gateway has written its addresses."""
+    beats, is_held = 0, asyncio.Event()
+    beat = Maintenance.beat
+
+    async def held(self: Maintenance) -> None:
+        nonlocal beats
+        beats += 1
+        if beats > 1:
+            is_held.set()
+            await asyncio.Event().wait()
+        await beat(self)
+
+    monkeypatch.setattr(Maintenance, "beat", held)
+    gw = gateway(app)
+    starting = asyncio.create_task(gw.start())
+    await is_held.wait()
+    client = await JsonClient.open(gw, "ada")
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert gw.serving
+    stopping = asyncio.create_task(gw.stop(drain=0.1))
+    await client.frame("goaway")
+    assert await client.close_code() == 4000
+    await stopping
+
+
 async def test_nobody_comes_in_while_a_gateway_drains(app: App) -> None:
     gw = gateway(app)
     await gw.start()
@@ -267,7 +339,7 @@ async def test_a_client_that_does_not_leave_is_cut_when_a_gateway_stops(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It reads nothing, so it never hears the last words and never closes its end."""
-    monkeypatch.setattr(server, "LAST_WORDS", 0.05)
+    monkeypatch.setattr(gateway_module, "CLOSE_TIMEOUT", 0.05)
     gw = gateway(app)
     await gw.start()
     await JsonClient.open(gw, "ada")

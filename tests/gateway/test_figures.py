@@ -11,9 +11,9 @@ from tests.gateway.support import JsonClient, gateway
 from tests.support.waiting import forever, until
 from veredus import App
 from veredus.clock import ServerClock
-from veredus.gateway import upkeep
+from veredus.gateway import maintenance
+from veredus.gateway.delivery import TICK
 from veredus.gateway.limits import REFUSALS, Level, Overload, level
-from veredus.gateway.upkeep import TICK
 from veredus.store.store import Store
 
 
@@ -23,15 +23,15 @@ async def test_the_signs_of_health_are_ages(app: App) -> None:
             task.cancel()  # nobody ticks or beats but this test
         await asyncio.wait(gw._tasks)
         now = gw.monotonic()
-        gw.upkeep._ticked_at = gw.upkeep._beat_at = gw.upkeep._deaf_since = now
-        gw.upkeep._late_by = 0.0
+        gw.maintenance._ticked_at = gw.maintenance._beat_at = gw.maintenance._hints_seen_at = now
+        gw.maintenance._late_by = 0.0
         signs = gw._signs()
         assert (signs.log_unreadable_for, signs.draining, signs.listening) == (0.0, False, True)
         assert gw.problems() == []
-        gw.upkeep._deaf_since = now - 20.0
-        gw.upkeep._beat_at = now - 30.0
+        gw.maintenance._hints_seen_at = now - 20.0
+        gw.maintenance._beat_at = now - 30.0
         gw.delivery.stuck_since = now - 40.0
-        gw.upkeep._ticked_at = now - 50.0
+        gw.maintenance._ticked_at = now - 50.0
         signs = gw._signs()
         assert not signs.hints_arrive
         assert 20.0 <= signs.hints_missing_for < 25.0
@@ -39,34 +39,34 @@ async def test_the_signs_of_health_are_ages(app: App) -> None:
         assert 40.0 <= signs.log_unreadable_for < 45.0
         assert 50.0 - TICK <= signs.loop_late_by < 55.0
         assert len(gw.problems()) == 4
-        gw.upkeep._ticked_at = now
-        gw.upkeep._late_by = 7.0  # as measured by the last ticks
+        gw.maintenance._ticked_at = now
+        gw.maintenance._late_by = 7.0  # as measured by the last ticks
         assert gw._signs().loop_late_by == 7.0
-        await gw.upkeep.beat()
+        await gw.maintenance.beat()
         assert gw._signs().beat_age < 5.0
 
 
 async def test_a_late_tick_is_remembered_for_a_while(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "TICK", 0.005)
+    monkeypatch.setattr(maintenance, "TICK", 0.005)
     async with gateway(app) as gw:
-        gw.upkeep._late_by = 100.0
-        await until(lambda: gw.upkeep._late_by < 90.5, what="a tick")
-        assert gw.upkeep._late_by > 1.0, "it is not forgotten at once"
-        gw.upkeep._deaf_since = 0.0
-        await until(lambda: gw.upkeep._deaf_since > 0.0, what="a tick while hints arrive")
+        gw.maintenance._late_by = 100.0
+        await until(lambda: gw.maintenance._late_by < 90.5, what="a tick")
+        assert gw.maintenance._late_by > 1.0, "it is not forgotten at once"
+        gw.maintenance._hints_seen_at = 0.0
+        await until(lambda: gw.maintenance._hints_seen_at > 0.0, what="a tick while hints arrive")
 
 
 async def test_overload_is_told_by_name_and_level(app: App, caplog: pytest.LogCaptureFixture) -> None:
     async with gateway(app, max_connections=2, warn_share=0.5) as gw:
-        gw.upkeep._warn(gw.monotonic())
+        gw.maintenance._warn(gw.monotonic())
         assert "overload" not in caplog.text
         gw.overload.connections = 1
-        gw.upkeep._warn(gw.monotonic())
+        gw.maintenance._warn(gw.monotonic())
         assert "overload: connections near the limit" in caplog.text
-        gw._complaints.__init__()  # type: ignore[misc]
+        gw._services.outages.__init__()  # type: ignore[misc]
         gw.overload.connections = 2
-        gw.upkeep._warn(gw.monotonic())
-        assert "overload: connections at the limit, more are refused" in caplog.text
+        gw.maintenance._warn(gw.monotonic())
+        assert "overload: connections at the limit, refusing more" in caplog.text
         gw.overload.connections = 0
 
 

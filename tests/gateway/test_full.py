@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.support import JsonClient, gateway
 from tests.support.waiting import until
 from veredus import App, ConfigError, OutboxFull, current
-from veredus.gateway import upkeep
+from veredus.gateway import maintenance
 
 COUNT = 40
 ROOM = 5
@@ -86,7 +86,7 @@ async def test_a_notify_waits_no_longer_than_its_request_lives(app: App) -> None
 async def test_what_waits_for_a_user_who_has_just_left_is_there_when_the_user_comes_back(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "SWEEP", 0.1)
+    monkeypatch.setattr(maintenance, "SWEEP", 0.1)
     async with gateway(app, session_ttl=0.3) as gw:
         client = await JsonClient.open(gw, "ada")
         client.cut()

@@ -14,9 +14,9 @@ from tests.gateway.support import JsonClient, gateway
 from tests.support.waiting import until
 from veredus import App, Unauthorized
 from veredus.gateway.auth import Identity, call_hook, jwt
+from veredus.handlers.executors.threads import ThreadPool
 from veredus.model.failure import drop_older_raises
 from veredus.peer import connect
-from veredus.worker.executors.threads import ThreadPool
 
 
 async def test_a_synchronous_authenticator_that_waits_holds_up_nobody(app: App) -> None:

@@ -12,11 +12,11 @@ from tests.support.proxy import Proxy, proxy_before
 from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App
-from veredus.gateway.server import Gateway
-from veredus.store.intake import ENQUEUE
-from veredus.store.outbox import ACCEPT, ACK
-from veredus.store.sessions import DETACH
+from veredus.gateway.gateway import Gateway
+from veredus.store.sessions.outbox import ACCEPT, ACK
+from veredus.store.sessions.sessions import DETACH
 from veredus.store.store import Store
+from veredus.store.tasks.intake import ENQUEUE
 
 LOSE_ALL = 10**6
 
@@ -125,14 +125,14 @@ async def test_a_recorded_request_that_is_never_enqueued_is_answered_by_its_dead
     valkey_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And then it is too late to run it, although the store could take it by now."""
-    monkeypatch.setattr("veredus.gateway.taking.random.uniform", lambda low, high: 20.0)  # the next try comes late
+    monkeypatch.setattr("random.uniform", lambda low, high: 20.0)  # the next try comes late
     async with scene(valkey_server) as at:
         at.gw._store.intake._patience = 0.0
         at.lose(ENQUEUE.sha, requests=LOSE_ALL)
         await at.client.request(3, "there", {"text": "x"}, deadline_ms=300)
         assert (await at.client.next())["code"] == 408, "without an accept: it was never durable"
         at.lose(ENQUEUE.sha)
-        await until(lambda: not at.gw.router._errands._running, what="the end of the tries")
+        await until(lambda: not at.gw.router._background._running, what="the end of the tries")
         assert at.gw.router.counters["timed_out"] == 1
         await at.client.request(4, "there", {"text": "next"})
         await at.client.frame("msg", rid=4)

@@ -13,7 +13,7 @@ from tests.gateway.support import gateway
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, until
 from veredus import App, current
-from veredus.gateway import upkeep
+from veredus.gateway import maintenance
 
 PROGRAM = Path(__file__).parents[2] / "examples/minimal_client.py"
 
@@ -96,7 +96,7 @@ async def test_requests_messages_and_resumes_nothing_lost_nothing_twice(app: App
 async def test_it_begins_anew_when_the_session_is_lost(
     app: App, valkey_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "SWEEP", 0.2)
+    monkeypatch.setattr(maintenance, "SWEEP", 0.2)
     _actions(app)
     seen: list[dict[str, Any]] = []
     async with gateway(app) as gw, app.worker("r"):

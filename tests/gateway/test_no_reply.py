@@ -14,8 +14,8 @@ from tests.support.holes import Hole
 from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App
-from veredus.gateway import routing, taking
-from veredus.store.intake import ENQUEUE
+from veredus.gateway import request_intake, router
+from veredus.store.tasks.intake import ENQUEUE
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def test_what_a_gateway_before_may_still_pass_on_is_not_rejected(
 async def test_what_no_gateway_before_can_pass_on_any_more_is_rejected(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(taking, "DOUBT", 0.0)
+    monkeypatch.setattr(request_intake, "DOUBT", 0.0)
 
     @app.action("there", queue="r")
     async def there(text: str) -> None: ...
@@ -113,7 +113,7 @@ async def test_what_no_gateway_before_can_pass_on_any_more_is_rejected(
 
 
 async def test_too_many_that_wait_end_the_connection(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "MOST_WAITING", 3)
+    monkeypatch.setattr(router, "MAX_WAITING", 3)
 
     @app.action("there", queue="r")
     async def there(text: str) -> None: ...

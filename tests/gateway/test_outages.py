@@ -14,8 +14,8 @@ from tests.support.servers import RealServer
 from tests.support.waiting import pause, until
 from veredus import App
 from veredus.errors import ConnectionLost
-from veredus.gateway import acks, upkeep
-from veredus.gateway.health import Signs, not_ready, problems
+from veredus.gateway import ack_writer, maintenance
+from veredus.gateway.health import GatewaySigns, not_ready, problems
 from veredus.store.store import Store
 
 NewServer = Callable[..., RealServer]
@@ -61,8 +61,8 @@ async def test_a_server_that_came_back_empty_lets_clients_begin_new_sessions(new
 async def test_an_emptied_server_is_noticed_without_a_push_a_request_or_a_beat(
     app: App, valkey_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "BEAT", NEVER)
-    monkeypatch.setattr(upkeep, "SWEEP", 0.1)
+    monkeypatch.setattr(maintenance, "BEAT", NEVER)
+    monkeypatch.setattr(maintenance, "SWEEP", 0.1)
     async with gateway(app, position_check=NEVER, heartbeat=NEVER) as gw:
         clients = [await JsonClient.open(gw, "ada") for _ in range(3)]
         with valkey_server.client() as redis:
@@ -158,10 +158,10 @@ async def test_o10_a_client_that_stops_reading_slows_nobody_and_costs_no_memory(
 
 
 def test_health_is_red_when_delivery_is_stuck_not_only_when_the_process_is_dead() -> None:
-    well = Signs(True, 0.0, 0.0, 1.0, 0.0, False, True)
+    well = GatewaySigns(True, 0.0, 0.0, 1.0, 0.0, False, True)
     assert problems(well) == not_ready(well) == []
     assert "pub/sub" in problems(well._replace(hints_arrive=False, hints_missing_for=11.0))[0]
-    assert "logs cannot be read" in problems(well._replace(log_unreadable_for=11.0))[0]
+    assert "logs have been unreadable" in problems(well._replace(log_unreadable_for=11.0))[0]
     assert "heartbeat" in problems(well._replace(beat_age=11.0))[0]
     assert "event loop" in problems(well._replace(loop_late_by=3.0))[0]
     assert problems(well._replace(draining=True)) == []
@@ -214,7 +214,7 @@ async def test_a_log_that_was_being_read_when_the_store_went_away_is_read_afterw
             return await read(rows)
 
         monkeypatch.setattr(gw.delivery._outbox, "read", fails_once)
-        gw.delivery.look_at_all()
+        gw.delivery.check_all()
         await until(lambda: failed > 1 and not gw.delivery.degraded)
         await app.push("hi", session=client.sid)
         assert (await client.frame("msg"))["body"] == "hi"
@@ -224,7 +224,7 @@ async def test_only_many_unwritten_acks_are_written_before_their_time(
     app: App, gw_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The quota must not run full; and one more ack of a long session is not worth a write of its own."""
-    monkeypatch.setattr(acks, "EVERY", NEVER)
+    monkeypatch.setattr(ack_writer, "EVERY", NEVER)
 
     async def floor() -> int:
         (excerpt,) = await gw_store.outbox.read([(client.sid, 1, 0, 0)])
@@ -233,7 +233,7 @@ async def test_only_many_unwritten_acks_are_written_before_their_time(
 
     async with gateway(app) as gw:
         client = await JsonClient.open(gw, "ada")
-        many = acks.EARLY + 10
+        many = ack_writer.EARLY + 10
         await asyncio.gather(*(app.push(n, session=client.sid) for n in range(many)))
         for _ in range(many):
             await client.frame("msg")

@@ -13,7 +13,7 @@ from tests.support.waiting import forever, until
 from veredus import App
 from veredus.errors import ConnectionLost
 from veredus.gateway.auth import Identity
-from veredus.store import outbox
+from veredus.store.sessions import outbox
 
 
 async def _refused(client: JsonClient, rid: int) -> dict[str, Any]:
@@ -168,7 +168,7 @@ async def test_a_cancelled_handler_of_the_gateway_ends(app: App) -> None:
         assert (await client.frame("msg", rid=1))["code"] == 499
         async with asyncio.timeout(30):
             await ended.wait()
-        await until(lambda: not gw._handlers.running)
+        await until(lambda: not gw._local_actions.running)
         await client.send({"t": "cancel", "rid": 1})
         await app.push("end", session=client.sid)
         assert (await client.frame("msg"))["body"] == "end", "a second cancel finds its answer there"
@@ -283,7 +283,7 @@ async def test_a_join_without_the_store_is_answered_with_try_again(app: App, mon
     async with gateway(app, may_join=lambda who, group: True) as gw:
         client = await JsonClient.open(gw, "ada")
         with monkeypatch.context() as patch:
-            patch.setattr(gw._reception._sessions, "join", away)
+            patch.setattr(gw.handshake._sessions, "join", away)
             await client.send({"t": "join", "group": "room"})
             answer = (await client.frame("vol"))["body"]
             assert (answer["joined"], answer["code"]) == (False, 503)

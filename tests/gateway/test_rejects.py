@@ -15,10 +15,10 @@ from tests.support.faults import OOM, REPLY_LOST, Aim, FaultProxy, faults_before
 from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App
-from veredus.gateway import taking
-from veredus.store.intake import ENQUEUE
-from veredus.store.outbox import ACCEPT
+from veredus.gateway import request_intake
+from veredus.store.sessions.outbox import ACCEPT
 from veredus.store.store import Store
+from veredus.store.tasks.intake import ENQUEUE
 
 NewServer = Callable[..., RealServer]
 TIMEOUT = 0.3
@@ -46,7 +46,7 @@ class Frozen:
 async def at(new_server: NewServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Frozen]:
     """The gateway gives up on a call after a fraction of a second; its first try stands in the server's socket, and is
     executed when the server goes on."""
-    monkeypatch.setattr(taking, "PATIENCE", TIMEOUT)
+    monkeypatch.setattr(request_intake, "PATIENCE", TIMEOUT)
     server = new_server()
     async with App(server.url, timeout=TIMEOUT, patience=0.5) as app, App(server.url, timeout=30.0) as direct:
         ran: list[str] = []
@@ -283,7 +283,7 @@ async def test_a_call_that_did_not_leave_lets_a_request_be_rejected(
     valkey_server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a connection there is nothing to find out."""
-    monkeypatch.setattr("veredus.gateway.taking.PATIENCE", 0.2)
+    monkeypatch.setattr("veredus.gateway.request_intake.PATIENCE", 0.2)
     async with scene(valkey_server) as at:
         assert at.proxy._server is not None
         at.proxy._server.close()

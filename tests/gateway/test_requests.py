@@ -183,7 +183,7 @@ async def test_a_deadline_is_kept_although_the_gateway_that_took_the_request_is_
         client = await JsonClient.open(one, "ada")
         await client.request(1, "echo", {"text": "x"}, deadline_ms=1000)
         await client.frame("accept")
-        one.router.open.clear()  # as if it had died with its timers
+        one.router.open.remove((client.sid, 1))  # as if it had died with its timers
     async with gateway(app) as two:
         again = await JsonClient.open(two, "ada", client.resumption())
         assert (await again.frame("msg", rid=1))["code"] == 408
@@ -434,7 +434,7 @@ async def test_an_answer_of_a_handler_in_the_gateway_is_written_again_until_the_
     _echo(app, where="gateway")
     async with gateway(app) as gw:
         client = await JsonClient.open(gw, "ada")
-        outbox, failed = gw._handlers._requests.outbox, list[Any]()
+        outbox, failed = gw._local_actions._answers.outbox, list[Any]()
         respond = outbox.respond
 
         async def fails_once(*args: Any, **more: Any) -> Any:
@@ -447,3 +447,21 @@ async def test_an_answer_of_a_handler_in_the_gateway_is_written_again_until_the_
         await client.request(1, "echo", {"text": "hi"})
         assert (await client.frame("msg"))["body"] == "hi"
         assert len(failed) == 1
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, ExceptionGroup])
+async def test_whatever_a_handler_in_the_gateway_raises_ends_its_request_and_nothing_else(
+    app: App, error: type[BaseException]
+) -> None:
+    @app.action("odd", where="gateway")
+    async def odd(text: str) -> str:
+        if text == "raise":
+            raise error("many", [ValueError()]) if error is ExceptionGroup else error()
+        return text
+
+    async with gateway(app) as gw:
+        client = await JsonClient.open(gw, "ada")
+        await client.request(1, "odd", {"text": "raise"})
+        assert (await client.frame("msg", rid=1))["code"] == (499 if error is asyncio.CancelledError else 500)
+        await client.request(2, "odd", {"text": "on"})
+        assert (await client.frame("msg", rid=2))["body"] == "on"

@@ -15,7 +15,8 @@ from veredus import App
 from veredus.errors import ConnectionLost, Unauthorized
 from veredus.gateway.auth import Identity, jwt
 from veredus.link.server import ServerLink
-from veredus.store.sessions import Attached
+from veredus.model.delivery import MAX_GROUPS_PER_SESSION
+from veredus.store.sessions.sessions import Attached
 from veredus.store.store import Store
 
 SECRET = "a shared secret of thirty-two bytes!"
@@ -335,7 +336,7 @@ async def test_what_is_pushed_while_a_session_is_being_attached_is_not_forgotten
         client = await JsonClient.open(gw, "ada")
         client.cut()
         await until(lambda: not gw.delivery.attached, what="the cut is noticed")
-        sessions = gw._reception._sessions
+        sessions = gw.handshake._sessions
         attach = sessions.attach
 
         async def attach_slowly(sid: str, **more: Any) -> Attached:
@@ -387,6 +388,57 @@ async def test_the_groups_of_the_token_apply_at_every_attach_and_refresh(app: Ap
         assert await heard(client) == ["own"]
 
 
+async def test_joins_and_leaves_of_a_group_count_in_the_order_in_which_they_came(app: App) -> None:
+    """Also if the hook of a join takes longer than a leave, which needs none."""
+    go_on = asyncio.Event()
+
+    async def may_join(who: Identity, group: str) -> bool:
+        await go_on.wait()
+        return True
+
+    async with gateway(app, may_join=may_join) as gw:
+        client = await JsonClient.open(gw, "ada")
+        frames = [{"t": what, "group": f"g{n}"} for n in range(3) for what in ("join", "leave")]
+        await client.send(*frames, {"t": "join", "group": "last"}, {"t": "leave", "group": "never joined"})
+        assert (await client.frame("vol"))["body"]["group"] == "never joined", "one group does not wait for another"
+        go_on.set()
+        for _ in range(len(frames) + 1):
+            await client.frame("vol")
+        assert [await app.members(group) for group in ("g0", "g1", "g2")] == [[], [], []]
+        assert len(await app.members("last")) == 1
+
+
+async def test_groups_that_are_joined_and_left_one_after_the_other_never_are_too_many(app: App) -> None:
+    """Sent at once: the joins do not all run before the leaves."""
+    async with gateway(app, may_join=lambda who, group: True) as gw:
+        client = await JsonClient.open(gw, "ada")
+        count = MAX_GROUPS_PER_SESSION + 40
+        await client.send(*[{"t": what, "group": f"g{n}"} for n in range(count) for what in ("join", "leave")])
+        answers = [(await client.frame("vol"))["body"] for _ in range(2 * count)]
+        assert {answer["error"] for answer in answers} == {""}
+
+
+async def test_of_two_tokens_the_one_that_was_shown_last_counts(app: App) -> None:
+    go_on = asyncio.Event()
+
+    async def authenticate(token: str) -> Identity:
+        if token == "slow":
+            await go_on.wait()
+        return Identity(user="ada", groups=(token,))
+
+    async with gateway(app, authenticate=authenticate) as gw:
+        client = await JsonClient.open(gw, "first")
+        await client.send({"t": "auth", "token": "slow"}, {"t": "auth", "token": "quick"}, {"t": "leave", "group": "x"})
+        await client.frame("vol")  # all three have come
+        go_on.set()
+
+        async def settled() -> bool:
+            return bool(await app.members("quick")) and not gw.handshake._background._running
+
+        await until(settled, what="the groups of the last token")
+        assert await app.members("slow") == []
+
+
 async def test_a_new_token_is_written_as_soon_as_the_store_can_be_reached(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,7 +446,7 @@ async def test_a_new_token_is_written_as_soon_as_the_store_can_be_reached(
 
     async with gateway(app, authenticate=lambda token: Identity(user="ada", groups=(token,))) as gw:
         client = await JsonClient.open(gw, "a")
-        sessions = gw._reception._sessions
+        sessions = gw.handshake._sessions
         grant = sessions.grant
 
         async def away_twice(*args: Any, **more: Any) -> bool:

@@ -14,13 +14,13 @@ from veredus import App, Refused, SkipRetry, current
 from veredus.clock import SystemClock
 from veredus.errors import ConnectionLost
 from veredus.events import TaskEnded
+from veredus.handlers import request_answers
 from veredus.model.delivery import MAX_BODY, Quota
 from veredus.model.frames import Kind, Message
 from veredus.model.request import Origin
 from veredus.store.store import Store
-from veredus.store.work import Work
-from veredus.wire.frames import decode_tail
-from veredus.worker import requests
+from veredus.store.tasks.work import Work
+from veredus.wire.frames import decode_stored
 
 
 async def _session(gw_store: Store) -> str:
@@ -51,7 +51,7 @@ async def _request(
 async def _log(gw_store: Store, sid: str) -> list[Message]:
     excerpt = (await gw_store.outbox.read([(sid, 1, 1000, 2**22)]))[0]
     assert excerpt is not None
-    return [decode_tail(entry.tail) for entry in excerpt.entries]
+    return [decode_stored(entry.tail) for entry in excerpt.entries]
 
 
 async def _until(gw_store: Store, sid: str, rid: int) -> list[Message]:
@@ -208,9 +208,11 @@ async def test_a_response_that_exists_already_stays_and_the_task_just_ends(app: 
     async with app.worker("r"):
         await ran.wait()
         from veredus.clock import SYSTEM
-        from veredus.worker.requests import Requests
+        from veredus.handlers.request_answers import RequestAnswers
 
-        told = await Requests(gw_store.outbox, SYSTEM).respond(Origin(sid, 1, "ada", 0), code=408, error="too late")
+        told = await RequestAnswers(gw_store.outbox, SYSTEM).respond(
+            Origin(sid, 1, "ada", 0), code=408, error="too late"
+        )
         assert told.status == "sent"
         answered.set()
         assert await handle.result(timeout=PATIENCE) == "late"
@@ -277,7 +279,7 @@ async def test_a_long_reason_is_cut(app: App, gw_store: Store) -> None:
 async def test_an_answer_is_tried_until_the_deadline_of_its_request(
     app: App, gw_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "LEAST_PATIENCE", 0.0)
+    monkeypatch.setattr(request_answers, "LEAST_PATIENCE", 0.0)
 
     @app.action(queue="r")
     async def quick() -> str:
@@ -285,9 +287,8 @@ async def test_an_answer_is_tried_until_the_deadline_of_its_request(
 
     sid = await _session(gw_store)
     async with app.worker("r") as worker:
-        reports = worker._workshop._reports
-        assert reports is not None
-        respond, tries = reports.requests.respond, 0
+        requests = worker._attempt_runner._requests
+        respond, tries = requests.respond, 0
 
         async def away_at_first(*args: Any, **how: Any) -> Any:
             nonlocal tries
@@ -296,7 +297,7 @@ async def test_an_answer_is_tried_until_the_deadline_of_its_request(
                 raise ConnectionLost("away")
             return await respond(*args, **how)
 
-        reports.requests.respond = away_at_first  # type: ignore[method-assign]
+        requests.respond = away_at_first  # type: ignore[method-assign]
         await _request(app, gw_store, sid, 1, "quick", deadline_in=600)
         log = await _until(gw_store, sid, 1)
     assert [(one.code, one.body) for one in log] == [(0, b'"done"')]
@@ -306,7 +307,7 @@ async def test_a_request_that_cannot_be_answered_is_not_settled(
     app: App, gw_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client would wait for ever: the lease runs out instead, and the recoverer decides."""
-    monkeypatch.setattr(requests, "LEAST_PATIENCE", 0.1)
+    monkeypatch.setattr(request_answers, "LEAST_PATIENCE", 0.1)
 
     @app.action(queue="r")
     async def quick() -> str:
@@ -321,9 +322,8 @@ async def test_a_request_that_cannot_be_answered_is_not_settled(
         async def away(*args: Any, **how: Any) -> Any:
             raise ConnectionLost("away")
 
-        reports = worker._workshop._reports
-        assert reports is not None
-        reports.requests.respond = away  # type: ignore[method-assign]
+        requests = worker._attempt_runner._requests
+        requests.respond = away  # type: ignore[method-assign]
         handle = await _request(app, gw_store, sid, 1, "quick", deadline_in=0.1)
         await until(lambda: [event for event in events if isinstance(event, TaskEnded)])
         await worker._settler.drain()  # what was to be written is written now
@@ -366,7 +366,7 @@ async def test_a_request_of_no_session_is_answered_to_nobody_and_told_once(
     gw_store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Headers that no gateway wrote: what ends the task must not wait for an answer that cannot be given."""
-    answering = requests.Requests(gw_store.outbox, SystemClock())
+    answering = request_answers.RequestAnswers(gw_store.outbox, SystemClock())
     until_then = time.monotonic() + PATIENCE
     assert await answering.respond_surely(Origin("nonsense", 1, "", 0), until_then, body=b"1") is True
-    assert caplog.text.count("answers nobody") == 1
+    assert caplog.text.count("cannot answer its request") == 1

@@ -48,5 +48,5 @@ def _item(n: int) -> None: ...
 
 
 async def nothing_is_left(look: Look) -> bool:
-    found = await look.client.keys("asynq:{default}:[tgau]*")
-    return not found
+    patterns = ("asynq:{default}:t:*", "asynq:{default}:[gau]*")
+    return not any([await look.client.keys(pattern) for pattern in patterns])

@@ -27,7 +27,7 @@ async def digest(group: str, jobs: list[Job]) -> Call[Any]:
 
 def main(url: str, point: str, when: str) -> int:
     """A worker that dies at this method of the store's groups, before it is called or after it answered."""
-    from veredus.store.groups import Groups
+    from veredus.store.tasks.groups import Groups
     from veredus.worker.roles import aggregator
 
     configure("info", "text")

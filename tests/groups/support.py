@@ -7,8 +7,8 @@ from typing import Any
 from tests.support.keyspace import Key
 from tests.support.queue import NOW, Queue, _filled
 from veredus.model.message import TaskMessage
-from veredus.store.groups import AGGREGATE, ARCHIVE, CHECK, READ, RECLAIM, RETRY
-from veredus.store.intake import ADD
+from veredus.store.tasks.groups import AGGREGATE, ARCHIVE, CHECK, READ, RECLAIM, RETRY
+from veredus.store.tasks.intake import ADD
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
 
@@ -36,9 +36,8 @@ class GroupQueue(Queue):
 
     async def add(self, *entries: Any, call: int | None = None, now: int | None = NOW) -> list[int]:
         """Each entry: (group, id), then message, lock, ttl, expires as far as given."""
-        args: list[Any] = [self.prefix, self.key("g:"), len(entries), *self.numbered(call)]
-        for group, *rest in entries:
-            args += [*_filled(tuple(rest), ["", b"", "", 0, ""]), group]
+        rows = [(*_filled(tuple(rest), ["", b"", "", 0, ""]), group) for group, *rest in entries]
+        args = ADD.args([self.key(""), *self.numbered(call)], rows)
         codes: list[int] = await self._run(ADD, self.keys("groups sent:p:1"), args, now)
         return codes
 
@@ -46,9 +45,8 @@ class GroupQueue(Queue):
         self, *probes: Any, limit: int = 10, most: int = 10_000, set_ms: int = 120_000, now: int | None = NOW
     ) -> list[tuple[int, int]]:
         """Each probe: a group, or (group, set id, max size, max delay ms, grace ms). Code and due instant of each."""
-        args: list[Any] = [self.prefix, self.key("g:"), set_ms, limit, most, len(probes)]
-        for probe in probes:
-            args += _filled(probe, ["", SET, 0, 0, MINUTE])
+        rows = [tuple(_filled(probe, ["", SET, 0, 0, MINUTE])) for probe in probes]
+        args = CHECK.args([self.key(""), set_ms, limit, most], rows)
         at, answers = await self._run(CHECK, self.keys("aggregation_sets groups"), args, now)
         assert now is None or at == now
         return [(answers[i], answers[i + 1]) for i in range(0, len(answers), 2)]
@@ -60,23 +58,20 @@ class GroupQueue(Queue):
     async def read(self, group: str, set_id: str = SET, *, now: int | None = NOW) -> tuple[int, list[str], list[str]]:
         """Whether the set is there, the ids, and what was dropped."""
         names = [self.set_key(group, set_id), self.key("aggregation_sets")]
-        exists, rows, dropped = await self._run(READ, names, [self.prefix], now)
+        exists, rows, dropped = await self._run(READ, names, [self.key("")], now)
         return exists, [item.decode() for item in rows[::2]], [item.decode() for item in dropped]
 
     async def archive_members(self, group: str, *rows: Any, set_id: str = SET) -> int:
         """Each row: (id, lock, message, original) as far as given."""
-        args: list[Any] = [self.prefix, len(rows)]
-        for row in rows:
-            args += _filled(row, ["", "", b"new", b""])
-        names = [self.set_key(group, set_id), *self.keys("aggregation_sets archived processed failed")]
+        args = ARCHIVE.args([self.key("")], [tuple(_filled(row, ["", "", b"new", b""])) for row in rows])
+        names = [self.set_key(group, set_id), *self.keys("aggregation_sets archived")]
         return int(await self._run(ARCHIVE, names, args, NOW))
 
     async def retry_members(self, group: str, *rows: Any, set_id: str = SET) -> int:
         """Each row: (id, lock, message, delay in ms) as far as given."""
-        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(rows)]
-        for row in rows:
-            args += _filled(row, ["", "", b"new", 0])
-        names = [self.set_key(group, set_id), *self.keys("aggregation_sets retry scheduled due processed failed")]
+        filled = [tuple(_filled(row, ["", "", b"new", 0])) for row in rows]
+        args = RETRY.args([self.key(""), keys.delay_wakeup(self.name)], filled)
+        names = [self.set_key(group, set_id), *self.keys("aggregation_sets retry scheduled due")]
         return int(await self._run(RETRY, names, args, NOW))
 
     async def aggregate(
@@ -84,11 +79,11 @@ class GroupQueue(Queue):
     ) -> tuple[int, list[int]]:
         """Members: an id, or (id, lock). Tasks: (id, message, lock, ttl, expires, due, group, order key, hold, limit
         key), as far as given."""
-        args: list[Any] = [self.prefix, self.key("g:"), keys.delay_wakeup(self.name), len(members), len(tasks)]
-        for row in members:
-            args += _filled(row, ["", ""])
-        for row in tasks:
-            args += _filled(row, ["", b"", "", 0, "", "", "", "", 0, ""])
+        args = AGGREGATE.args(
+            [self.key(""), keys.delay_wakeup(self.name)],
+            [tuple(_filled(row, ["", ""])) for row in members],
+            [tuple(_filled(row, ["", b"", "", 0, "", "", "", "", 0, ""])) for row in tasks],
+        )
         names = [self.set_key(group, set_id), *self.keys("aggregation_sets pending scheduled retry due groups")]
         code, codes = await self._run(AGGREGATE, names, args, now)
         return code, list(codes)
@@ -96,7 +91,7 @@ class GroupQueue(Queue):
     async def reclaim(
         self, *, limit: int = 1000, set_key: str = "", now: int | None = NOW
     ) -> tuple[int, int, list[str]]:
-        args = [self.key("g:"), limit, set_key]
+        args = [self.key(""), limit, set_key]
         moved, more, damaged = await self._run(RECLAIM, self.keys("aggregation_sets groups"), args, now)
         return moved, more, [item.decode() for item in damaged]
 

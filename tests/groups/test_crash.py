@@ -76,7 +76,7 @@ async def test_a_worker_killed_while_it_aggregates(
     await until(lambda: workers.summaries())
     await pause(0.5, proves="no member is summed up twice")
     assert workers.summaries() == [[0, 1, 2, 3]], workers.log()
-    assert await redis_client.keys("asynq:{default}:[tga]*") == []
+    assert await redis_client.keys("asynq:{default}:[ga]*") == await redis_client.keys("asynq:{default}:t:*") == []
 
 
 async def test_workers_killed_again_and_again(app: App, workers: Workers, redis_client: Any) -> None:

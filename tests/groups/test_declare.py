@@ -15,7 +15,7 @@ from veredus import App, ConfigError, Depends, Job, PayloadError
 from veredus.model.grouping import Agenda, aggregated_id, backoff, find
 from veredus.model.message import TaskMessage
 from veredus.wire.members import member_decoder_for
-from veredus.worker.announcement import warnings
+from veredus.worker.startup import warnings
 
 
 @dataclass

@@ -18,6 +18,7 @@ from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
 from veredus import App, Call, Job
 from veredus.wire import keys
+from veredus.wire.attempts import FIELDS as ATTEMPTS
 from veredus.wire.messages import as_dict
 
 pytestmark = VALKEY_ONLY
@@ -25,8 +26,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def view(dump: Dump) -> dict[str, Any]:
-    """A dump without what differs from run to run: ids are told by the payload; times and records of workers are left
-    out; of a sorted set there are the members."""
+    """A dump without what differs from run to run: ids are told by the payload; times, records of workers and those of
+    attempts (row attempt-fields) are left out; of a sorted set there are the members."""
     names: dict[str, str] = {}
     for key, row in dump.rows.items():
         if ":t:" in key:
@@ -45,7 +46,8 @@ def view(dump: Dump) -> dict[str, Any]:
         if key.startswith(("asynq:servers", "asynq:workers", "asynq:types")) or ":batch:" in key:
             continue
         if row.type == "hash":
-            value: Any = {name.decode(): named(text.decode()) for name, text in row.value.items() if name != b"msg"}
+            fields = {name.decode(): text for name, text in row.value.items()}
+            value: Any = {name: named(text.decode()) for name, text in fields.items() if name not in {"msg", *ATTEMPTS}}
             message = as_dict("TaskMessage", row.value[b"msg"])
             value["msg"] = {name: named(str(text)) for name, text in message.items() if name != "completed_at"}
         elif row.type == "string":

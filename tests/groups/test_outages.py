@@ -12,7 +12,7 @@ from tests.integration.support import Look
 from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import pause, until
 from veredus import App, Call, ConnectionLost, Job
-from veredus.store.groups import Groups
+from veredus.store.tasks.groups import Groups
 from veredus.wire import keys
 
 
@@ -141,7 +141,7 @@ async def test_the_server_is_killed_and_comes_back(new_server: Callable[..., Rea
 async def test_many_stale_sets_are_given_back_in_portions(
     app: App, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from veredus.store import groups
+    from veredus.store.tasks import groups
 
     monkeypatch.setattr(groups, "RECLAIM_LIMIT", 7)
     runs: list[int] = []

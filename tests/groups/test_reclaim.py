@@ -8,7 +8,7 @@ from tests.groups.support import SECOND, GroupQueue, member
 from tests.support.keyspace import Key, breaches
 from tests.support.queue import NOW, differences
 from veredus.errors import CommandRefused
-from veredus.store import groups
+from veredus.store.tasks import groups
 
 OVER = (SECOND + 121) * 1000
 """When the time of a set made at NOW is over."""

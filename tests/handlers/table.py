@@ -234,7 +234,7 @@ ENDED = [
     Row(
         "does not end in its time",
         work.waits_until_cancelled,
-        "told at its timeout; failed attempt",
+        "notified at its timeout; failed attempt",
         failed_once(TOO_LATE),
         awaits=work.waits_until_cancelled_on_loop,
         options=ONE_SECOND,

@@ -14,9 +14,9 @@ from tests.hostile.raw import RawQuic, line, noise, upgrade, ws_frame
 from tests.support.waiting import PATIENCE, until
 from veredus import App
 from veredus.gateway.auth import Identity
-from veredus.gateway.connection import AT_ONCE as EVENTS_AT_ONCE
-from veredus.gateway.errands import AT_ONCE, Errands, Turns
-from veredus.gateway.server import Gateway
+from veredus.gateway.background import AT_ONCE, BackgroundTasks, ClientTasks
+from veredus.gateway.client_connection import AT_ONCE as EVENTS_AT_ONCE
+from veredus.gateway.gateway import Gateway
 
 HELLO = line({"t": "hello", "version": 1, "token": "mallory"})
 CONTROL = ("pings", "websocket pongs", "fragments")
@@ -65,7 +65,7 @@ async def test_a_flood_of_each_kind_on_websocket_ends_with_its_code(app: App, lo
     async def echo(text: str) -> str:
         return text
 
-    settings = {"request_rate": 20.0, "request_burst": 20, "ack_rate": 100.0, "control_rate": 10.0}
+    settings = {"request_rate": 2.0, "request_burst": 20, "ack_rate": 10.0, "control_rate": 1.0}
     async with gateway(app, **settings) as gw:
         other = await JsonClient.open(gw, "ada")
         for rid, (name, payload) in enumerate(WEBSOCKET.items(), 1):
@@ -148,7 +148,7 @@ async def test_one_that_joins_and_never_reads_is_cut_and_its_errands_end(app: Ap
                 writer.write(line({"t": "join", "group": "g"}) * 100)
                 await asyncio.sleep(0)
         await until(lambda: gw.figures()["refused"]["frames"] == 1)
-        await until(lambda: not gw._reception._errands._running, what="the end of what it asked for")
+        await until(lambda: not gw.handshake._background._running, what="the end of what it asked for")
         writer.transport.abort()
         await until(lambda: not gw.delivery.connections)
 
@@ -185,13 +185,13 @@ async def test_what_one_client_asks_for_runs_a_few_at_a_time_and_in_its_order(ap
         client.cut()
         await until(lambda: not gw.delivery.connections)
         go_on.set()
-        await until(lambda: not gw._reception._errands._running)
+        await until(lambda: not gw.handshake._background._running)
         assert len(began) == 100 + AT_ONCE, "of one that is gone, nothing more is begun"
 
 
 async def test_an_errand_that_fails_does_not_hold_up_the_next() -> None:
     ran: list[int] = []
-    errands, turns = Errands("test"), Turns()
+    background, client_tasks = BackgroundTasks("test"), ClientTasks()
 
     async def errand(number: int) -> None:
         ran.append(number)
@@ -199,10 +199,12 @@ async def test_an_errand_that_fails_does_not_hold_up_the_next() -> None:
             raise ValueError("a defect")
 
     for number in range(50):
-        turns.start(errands, functools.partial(errand, number))
-    await until(lambda: not errands._running)
-    assert ran == list(range(50))
-    assert turns._running == 0
+        client_tasks.start(background, number % 7, functools.partial(errand, number))
+    await until(lambda: not background._running)
+    assert sorted(ran) == list(range(50))
+    for subject in range(7):
+        assert [number for number in ran if number % 7 == subject] == list(range(subject, 50, 7))
+    assert (client_tasks._running, client_tasks._waiting) == (0, {})
 
 
 async def test_many_sockets_from_one_address_leave_room_for_others(app: App) -> None:

@@ -12,7 +12,7 @@ from tests.gateway.support import gateway
 from tests.transports.support import WAIT, Notes
 from veredus import App
 from veredus.gateway.auth import Identity
-from veredus.gateway.server import Gateway
+from veredus.gateway.gateway import Gateway
 from veredus.link.transports.quic import connect_quic
 from veredus.link.transports.websocket import connect_websocket
 from veredus.model.delivery import Cursor
@@ -42,8 +42,8 @@ from veredus.wire.frames import codec
 
 SAMPLES: list[Frame] = [
     Hello(token="mallory"), Request(1, "none"), Ack(0), Cancel(1), Pong(1), Join("g"), Leave("g"), Auth("mallory"),
-    Bye(), Welcome("p001-s", "k", "new", cursor=Cursor("e", 0, 0)), Message(1, 1), Accept(1), Reject(1, 400), Ping(1),
-    GoAway(1, "r"), Gap(1, 1, "quota"), Close(4000, "r"), Volatile("t", b"1"),
+    Bye(), Welcome("p001-s", "k", "new", cursor=Cursor("e", 0, 0)), Message(1, 1), Accept(1), Reject(1, 400),
+    Ping(1), GoAway(1, "r"), Gap(1, 1, "quota"), Close(4000, "r"), Volatile("t", b"1"),
 ]  # fmt: skip
 UNKNOWN = {"json": b'{"t":"x-new","v":1}\n', "protobuf": b"\x06\x82\x08\x03abc"}
 EMPTY = {"json": b"\n", "protobuf": b""}

@@ -6,9 +6,10 @@ import base64
 from typing import Any
 
 from tests.support.queue import NOW, Queue
+from tests.support.timed import at
 from veredus.inspector.inspector import Inspector
 from veredus.model.message import TaskMessage
-from veredus.store.redis import Redis
+from veredus.store.connection.redis import Redis
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
 
@@ -18,7 +19,7 @@ class Bench(Queue):
 
     def __init__(self, redis: Redis, client: Any, name: str = "q") -> None:
         super().__init__(redis, client, name)
-        self.inspector = Inspector(redis, now_ms=NOW)
+        self.inspector = Inspector(at(redis, NOW))
         """One whose scripts run at NOW."""
 
     def message(self, task_id: str, **fields: Any) -> bytes:

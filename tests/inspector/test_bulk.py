@@ -18,7 +18,7 @@ from veredus.errors import ArchiveFull, ConfigError
 from veredus.inspector.inspector import Inspector
 from veredus.inspector.search import Query
 from veredus.model.archive import ArchiveLimits
-from veredus.store.tasks import CHUNK, Tasks
+from veredus.store.inspect.tasks import CHUNK, Tasks
 
 MANY = 1_000_000 if FULL else 20_000
 STALL_US = 50_000

@@ -12,7 +12,7 @@ from tests.inspector.support import Bench
 from tests.support.clusters import Nodes
 from veredus.errors import StoreError, TaskIdConflict, TaskNotFound, WrongState
 from veredus.inspector.inspector import Inspector
-from veredus.store.moves import SURRENDER, UNPARK
+from veredus.store.inspect.moves import DELETE_ORIGINAL, RELEASE_COPY
 from veredus.store.store import Store, connect
 from veredus.wire import keys
 from veredus.wire.messages import decode_task
@@ -80,7 +80,7 @@ async def test_a_task_moves_to_another_node(pair: Pair, state: str) -> None:
     assert target.name in await pair.inspector.queues()
 
 
-@pytest.mark.parametrize("step", [SURRENDER, UNPARK], ids=["surrender", "unpark"])
+@pytest.mark.parametrize("step", [DELETE_ORIGINAL, RELEASE_COPY], ids=["delete_original", "release_copy"])
 async def test_a_move_that_breaks_off_loses_nothing_and_can_be_asked_for_again(
     pair: Pair, step: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +98,7 @@ async def test_a_move_that_breaks_off_loses_nothing_and_can_be_asked_for_again(
     with pytest.raises(StoreError):
         await pair.inspector.move(source.name, "a", target.name)
     copies = await source.client.exists(source.task("a")) + await target.client.exists(target.task("a"))
-    assert copies == (2 if step is SURRENDER else 1)
+    assert copies == (2 if step is DELETE_ORIGINAL else 1)
     # The copy is where nobody runs it.
     assert await target.client.zcard(target.key("archived")) == 1
     monkeypatch.undo()
@@ -109,7 +109,7 @@ async def test_a_move_that_breaks_off_loses_nothing_and_can_be_asked_for_again(
     assert not await target.client.exists(target.key("archived"))
 
 
-@pytest.mark.parametrize("step", [SURRENDER, UNPARK], ids=["surrender", "unpark"])
+@pytest.mark.parametrize("step", [DELETE_ORIGINAL, RELEASE_COPY], ids=["delete_original", "release_copy"])
 async def test_the_doctor_ends_a_move_that_was_broken_off(
     pair: Pair, step: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +132,7 @@ async def test_the_doctor_ends_a_move_that_was_broken_off(
     (found,) = [one for one in await doctor.diagnose(server=False) if one.repairable]
     assert (found.kind, found.queue, found.task_id, found.detail) == ("half_moved", target.name, "a", source.name)
     assert [one.kind for one in await doctor.repair_all()] == ["half_moved"]
-    where = source if step is SURRENDER else target
+    where = source if step is DELETE_ORIGINAL else target
     assert list(await where.scores("scheduled")) == ["a"]
     assert await source.client.exists(source.task("a")) + await target.client.exists(target.task("a")) == 1
     assert [one for one in await doctor.diagnose(server=False) if one.repairable] == []
@@ -145,7 +145,7 @@ async def test_a_task_that_starts_meanwhile_stays(pair: Pair, monkeypatch: pytes
     run_in = moves.run_in
 
     async def slow(queue, script, *args, **more):  # type: ignore[no-untyped-def]
-        if script is SURRENDER:
+        if script is DELETE_ORIGINAL:
             await source.dequeue()
         return await run_in(queue, script, *args, **more)
 

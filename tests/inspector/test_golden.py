@@ -10,6 +10,7 @@ import pytest
 from tests.inspector.support import load_dump
 from tests.support import golden
 from tests.support.servers import VALKEY_ONLY
+from tests.support.timed import at
 from veredus.inspector.inspector import Inspector
 from veredus.store.store import Store
 
@@ -23,7 +24,7 @@ async def test_the_view_is_that_of_gos_inspector(name: str, store: Store, redis_
     await load_dump(redis_client, scenario["redis"])
     captured = int(scenario["redis"]["captured_at_unix_ns"]) // 1_000_000
     # At the moment of the capture, so that leases and records last as they did for Go.
-    ours = await view(Inspector(store.redis, now_ms=captured), captured)
+    ours = await view(Inspector(at(store.redis, captured)), captured)
     assert _comparable(ours) == _comparable(scenario["go_inspector"])
 
 
@@ -68,7 +69,7 @@ def _comparable(shown: Any) -> Any:
 async def test_single_tasks_look_as_in_the_list(name: str, store: Store, redis_client: Any) -> None:
     scenario = golden.load(name)
     await load_dump(redis_client, scenario["redis"])
-    inspector = Inspector(store.redis, now_ms=int(scenario["redis"]["captured_at_unix_ns"]) // 1_000_000)
+    inspector = Inspector(at(store.redis, int(scenario["redis"]["captured_at_unix_ns"]) // 1_000_000))
     for queue in await inspector.queues():
         for state in STATES:
             for task in await inspector.tasks(queue, state):

@@ -10,11 +10,12 @@ import pytest
 
 from tests.inspector.support import Bench
 from tests.support.queue import DAY, LEASE_END, NOW
+from tests.support.timed import at
 from veredus.errors import ConfigError, QueueNotEmpty, QueueNotFound
 from veredus.inspector.inspector import Inspector
 from veredus.model.lifecycle import State
 from veredus.model.message import TaskMessage
-from veredus.store.queues import MAX_GROUPS
+from veredus.store.inspect.queues import MAX_GROUPS
 from veredus.store.store import Store
 from veredus.wire import keys
 from veredus.wire.presence import ServerRecord, encode_worker
@@ -25,7 +26,7 @@ async def test_the_numbers_of_a_queue(q: Bench) -> None:
         await q.fill(state, *[f"{state}{i}" for i in range(n)])
     await q.fill("active", "run")
     await q.pend("p1", "p2")
-    info = Inspector(q.redis, now_ms=NOW + 1500)
+    info = Inspector(at(q.redis, NOW + 1500))
     shown = await info.queue("q")
     assert (shown.pending, shown.active, shown.scheduled, shown.retry) == (2, 1, 4, 1)
     assert (shown.archived, shown.completed, shown.aggregating, shown.groups) == (2, 3, 5, 1)
@@ -40,7 +41,7 @@ async def test_the_numbers_of_a_queue(q: Bench) -> None:
 
 async def test_a_queue_is_paused_and_closed_once_and_since_when_is_noted_in_seconds(q: Bench) -> None:
     await q.pend("a")
-    info = Inspector(q.redis, now_ms=NOW)
+    info = Inspector(at(q.redis, NOW))
     for begin, end, key in (
         (info.pause, info.resume, keys.paused("q")),
         (info.close_queue, info.open_queue, keys.closed("q")),
@@ -144,7 +145,7 @@ async def test_an_active_task_without_a_valid_lease_is_an_orphan(q: Bench) -> No
     await q.fill("active", "a", "b")
     await q.client.zrem(q.key("lease"), "b")
     assert [task.is_orphaned for task in await q.inspector.tasks("q", "active")] == [False, True]
-    later = Inspector(q.redis, now_ms=NOW + 12_750)
+    later = Inspector(at(q.redis, NOW + 12_750))
     assert [task.is_orphaned for task in await later.tasks("q", "active")] == [True, True]
     assert (await q.inspector.task("q", "a")).owner == "w:1"
 

@@ -8,7 +8,7 @@ from tests.inspector.support import Bench
 from tests.support.keyspace import Key, check_invariant
 from tests.support.queue import NOW, differences
 from veredus.errors import CommandRefused, QueueNotFound, TaskNotFound, WrongState
-from veredus.store.tasks import LONG_LIST
+from veredus.store.inspect.tasks import LONG_LIST
 
 SINCE = f"{NOW}000000"
 WAITING = ["scheduled", "retry", "archived", "completed", "aggregating"]
@@ -84,7 +84,7 @@ async def test_a_task_that_is_not_where_its_state_says_stays_as_it_is(q: Bench, 
     before = await q.everything()
     if (verb, state) == ("run", "pending"):
         return
-    with pytest.raises(WrongState, match="not where its state says"):
+    with pytest.raises(WrongState, match="not in the list of its state"):
         await getattr(q.inspector, verb)("q", "a")
     assert await q.everything() == before
 

@@ -10,13 +10,14 @@ from tests.inspector.support import Bench
 from tests.order.support import Bound, bound
 from tests.support.keyspace import PARKED
 from tests.support.queue import LEASE_END, NOW
-from veredus.store import queues
-from veredus.store.checkups import ASIDE, MEND, QUARANTINE, REGROUP
-from veredus.store.moves import PARK, SURRENDER
-from veredus.store.places import CONTAINERS
-from veredus.store.queues import CLEAR, Queues
+from tests.support.timed import at
+from veredus.store.inspect import queues
+from veredus.store.inspect.checkups import QUARANTINE, REGROUP, RENAME_DAMAGED, REPAIR
+from veredus.store.inspect.inspect_part import CONTAINERS
+from veredus.store.inspect.moves import DELETE_ORIGINAL, STAGE_COPY
+from veredus.store.inspect.queues import CLEAR, Queues
+from veredus.store.inspect.tasks import LIST, _place
 from veredus.store.store import Store
-from veredus.store.tasks import LIST, _place
 from veredus.wire import keys
 
 SECOND = NOW // 1000
@@ -27,10 +28,10 @@ async def run(q: Bench | Bound, script: Any, *args: Any, more: tuple[str, ...] =
     return await q.redis.run(script, [*names, *more], [keys.queue_prefix(q.name), *args, NOW])
 
 
-async def mend(q: Bench, task_id: str, group: str = "") -> list[str]:
+async def repair(q: Bench, task_id: str, group: str = "") -> list[str]:
     """The kinds of what was wrong, and is mended."""
-    found = await run(q, MEND, task_id, group, 1)
-    assert await run(q, MEND, task_id, group, 1) == []
+    found = await run(q, REPAIR, task_id, group, 1)
+    assert await run(q, REPAIR, task_id, group, 1) == []
     return [item.decode() for item in found[::2]]
 
 
@@ -39,7 +40,7 @@ async def test_of_a_group_and_a_set_in_flight_the_set_keeps_the_member(q: Bench)
     staged = q.key("g:g:set")
     await q.client.zadd(staged, {"a": SECOND})
     await q.client.zadd(q.key("aggregation_sets"), {staged: SECOND + 60})
-    assert await mend(q, "a") == ["two_places"]
+    assert await repair(q, "a") == ["two_places"]
     assert await q.client.zrange(staged, 0, -1) == [b"a"]
     assert await q.client.exists(q.key("g:g"), q.key("groups")) == 0
 
@@ -48,14 +49,14 @@ async def test_an_entry_among_the_active_without_a_lease_is_not_where_it_stays(q
     await q.pend("a")
     await q.client.lpush(q.key("active"), "a")
     await q.client.hset(q.task("a"), "state", "odd")
-    assert await mend(q, "a") == ["two_places", "wrong_state"]
+    assert await repair(q, "a") == ["two_places", "wrong_state"]
     assert (await q.pending(), await q.active()) == (["a"], [])
 
 
 async def test_a_task_that_does_not_run_is_nobodys(q: Bench) -> None:
     await q.pend("a")
     await q.client.hset(q.task("a"), mapping={"state": "active", "held": "w:1:5"})
-    assert await mend(q, "a") == ["wrong_state"]
+    assert await repair(q, "a") == ["wrong_state"]
     fields = await q.fields("a")
     assert fields["state"] == "pending"
     assert "held" not in fields
@@ -64,7 +65,7 @@ async def test_a_task_that_does_not_run_is_nobodys(q: Bench) -> None:
 @pytest.mark.parametrize("state", ["pending", "completed"])
 async def test_a_task_that_is_nowhere_gets_all_that_its_place_needs(q: Bench, state: str) -> None:
     await q.client.hset(q.task("a"), mapping={"msg": q.message("a"), "state": state})
-    assert await mend(q, "a") == ["orphan"]
+    assert await repair(q, "a") == ["orphan"]
     if state == "pending":
         assert (await q.fields("a"))["pending_since"] == f"{NOW}000000"
     else:
@@ -76,7 +77,7 @@ async def test_a_task_that_is_nowhere_goes_to_the_set_that_its_state_names(q: Be
     await q.client.hset(q.task("a"), mapping={"msg": q.message("a"), "state": state})
     if state != "archived":
         await q.client.zadd(q.key("due"), {"a": 4001})
-    assert await mend(q, "a") == ["orphan"]
+    assert await repair(q, "a") == ["orphan"]
     assert await q.scores(state) == {"a": score}
     assert (await q.fields("a"))["state"] == state
     assert await q.pending() == []
@@ -84,7 +85,7 @@ async def test_a_task_that_is_nowhere_goes_to_the_set_that_its_state_names(q: Be
 
 async def test_a_waiting_task_that_is_nowhere_and_whose_time_is_unknown_runs_now(q: Bench) -> None:
     await q.client.hset(q.task("a"), mapping={"msg": q.message("a"), "state": "scheduled"})
-    assert await mend(q, "a") == ["orphan"]
+    assert await repair(q, "a") == ["orphan"]
     assert await q.pending() == ["a"]
 
 
@@ -92,7 +93,7 @@ async def test_a_lease_with_a_fraction_stays_its_owners(q: Bench) -> None:
     await q.fill("active", "a")
     await q.client.zadd(q.key("lease"), {"a": LEASE_END - 0.5})
     await q.client.hset(q.task("a"), "held", f"w:1:{LEASE_END - 0.5}")
-    assert await mend(q, "a") == ["fraction"]
+    assert await repair(q, "a") == ["fraction"]
     assert await q.scores("lease") == {"a": LEASE_END}
     assert (await q.fields("a"))["held"] == f"w:1:{LEASE_END}"
     assert await q.extend(("a", "w:1")) == []
@@ -163,7 +164,7 @@ async def test_a_retry_that_is_put_off_keeps_its_place_in_its_lane(store: Store,
 async def test_the_latency_is_that_of_the_next_to_run(q: Bench) -> None:
     await q.pend("old")
     await q.enqueue(("new", q.message("new")), now=NOW + 5000)
-    q.inspector = type(q.inspector)(q.redis, now_ms=NOW + 9000)
+    q.inspector = type(q.inspector)(at(q.redis, NOW + 9000))
     assert (await q.inspector.queue("q")).latency_ns == 9_000_000_000
 
 
@@ -178,8 +179,8 @@ async def test_a_task_whose_key_has_a_wrong_type_is_no_task(q: Bench) -> None:
 async def test_only_a_key_of_a_wrong_type_is_put_aside(q: Bench) -> None:
     await q.pend("a")
     pending, aside = q.key("pending"), q.key("damaged:pending")
-    assert await q.redis.run(ASIDE, [pending, aside], ["list"]) == 0
-    assert await q.redis.run(ASIDE, [pending, aside], ["zset"]) == 1
+    assert await q.redis.run(RENAME_DAMAGED, [pending, aside], ["list"]) == 0
+    assert await q.redis.run(RENAME_DAMAGED, [pending, aside], ["zset"]) == 1
     assert await q.client.exists(pending, aside) == 1
 
 
@@ -231,18 +232,18 @@ async def test_a_key_that_is_no_lock_of_this_queue_is_not_deleted_as_one(q: Benc
 async def test_a_copy_is_not_taken_in_when_another_task_holds_its_lock(q: Bench) -> None:
     await q.client.set(q.lock(), "another")
     before = await q.everything()
-    assert await run(q, PARK, "a", "source", q.lock(), 1, "msg", q.message("a")) == -2
+    assert await run(q, STAGE_COPY, "a", "source", q.lock(), 1, "msg", q.message("a")) == -2
     assert await q.everything() == before
     await q.client.delete(q.lock())
-    assert await run(q, PARK, "a", "source", q.lock(), 1, "msg", q.message("a")) == 1
+    assert await run(q, STAGE_COPY, "a", "source", q.lock(), 1, "msg", q.message("a")) == 1
 
 
 async def test_a_task_that_has_another_state_by_now_is_not_given_up_for_its_copy(q: Bench) -> None:
     await q.pend("a")
     before = await q.everything()
-    assert await run(q, SURRENDER, "a", "", q.message("a"), "scheduled") == -5
+    assert await run(q, DELETE_ORIGINAL, "a", "", q.message("a"), "scheduled") == -5
     assert await q.everything() == before
-    assert await run(q, SURRENDER, "a", "", q.message("a"), "pending") == 1
+    assert await run(q, DELETE_ORIGINAL, "a", "", q.message("a"), "pending") == 1
 
 
 @pytest.mark.parametrize("page", [1, 2, 3, 4])

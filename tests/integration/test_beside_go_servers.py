@@ -13,13 +13,13 @@ from tests.lua.test_for_go import FOR_GO, OURS
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import pause, until
 from veredus import App, Job
-from veredus.model import sharing
-from veredus.store.presence import Presence
-from veredus.store.roll import Roll
+from veredus.model import go_share
+from veredus.process.outage_log import OutageLog
+from veredus.store.tasks.live_processes import LiveProcesses
+from veredus.store.tasks.worker_records import WorkerRecords
 from veredus.wire import keys
-from veredus.worker.complaints import Complaints
-from veredus.worker.roles import sharer
-from veredus.worker.roles.sharer import Sharer
+from veredus.worker.roles import go_watcher
+from veredus.worker.roles.go_watcher import GoWatcher
 
 pytestmark = VALKEY_ONLY
 
@@ -27,7 +27,7 @@ pytestmark = VALKEY_ONLY
 @pytest.fixture
 async def go(store: Any, redis_client: Any) -> None:
     """The record of a Go server that serves `for-go`, and takes nothing."""
-    await Presence(store.redis).beat(GO, {})
+    await WorkerRecords(store.redis).beat(GO, {})
     await redis_client.delete(keys.types(GO.host, GO.pid, GO.server_id))
 
 
@@ -41,8 +41,8 @@ def working(url: str) -> tuple[App, dict[str, float]]:
     return app, began
 
 
-def share_of(worker: Any) -> sharing.Share:
-    share: sharing.Share = worker._processor._shares["for-go"]
+def share_of(worker: Any) -> go_share.GoShare:
+    share: go_share.GoShare = worker._processor._shares["for-go"]
     return share
 
 
@@ -77,32 +77,32 @@ async def test_nothing_is_left_without_the_setting_and_in_a_burst(url: str, sett
 
 
 async def test_without_a_go_server_one_command_is_asked_now_and_then(store: Any, redis_client: Any) -> None:
-    role = Sharer(Roll(store.redis), ["for-go"], Complaints())
+    role = GoWatcher(LiveProcesses(store.redis), ["for-go"], OutageLog())
     await role.step()
     await redis_client.config_resetstat()
     for _ in range(5):
-        await role.look()
+        await role.search()
         assert await role.step() is False, "its time has not come"
     stats = await redis_client.info("commandstats")
     assert stats["cmdstat_zrange"]["calls"] == 5
     assert {name for name in stats if name not in ("cmdstat_info", "cmdstat_config|resetstat")} == {"cmdstat_zrange"}
-    assert sharer.INTERVAL == 10.0
+    assert go_watcher.INTERVAL == 10.0
 
 
 @pytest.mark.usefixtures("go")
 async def test_a_go_server_that_is_gone_is_noticed(store: Any, redis_client: Any) -> None:
-    role = Sharer(Roll(store.redis), ["for-go", "other"], Complaints())
-    await role.look()
+    role = GoWatcher(LiveProcesses(store.redis), ["for-go", "other"], OutageLog())
+    await role.search()
     assert {queue: share.percent for queue, share in role.shares.items()} == {"for-go": 50, "other": 0}
     await redis_client.delete(keys.server(GO.host, GO.pid, GO.server_id))  # its name stays a while
-    await role.look()
+    await role.search()
     assert role.shares["for-go"].percent == 0
 
 
 @pytest.mark.usefixtures("go")
 @pytest.mark.parametrize("error", ["", 'handler not found for task "t"'])
 async def test_what_became_of_a_trial_is_looked_up(store: Any, redis_client: Any, error: str) -> None:
-    role = Sharer(Roll(store.redis), ["for-go"], Complaints())
+    role = GoWatcher(LiveProcesses(store.redis), ["for-go"], OutageLog())
     await role.step()
     share = role.shares["for-go"]
     share.trials["t"] = "trial"

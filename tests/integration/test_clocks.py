@@ -19,7 +19,7 @@ from tests.support.waiting import pause, until
 from veredus import App, clock
 from veredus.events import TaskEnded
 from veredus.store.store import Store, connect
-from veredus.store.work import Work
+from veredus.store.tasks.work import Work
 from veredus.wire import keys
 from veredus.worker.roles.heartbeater import Heartbeater
 from veredus.worker.roles.recoverer import Recoverer

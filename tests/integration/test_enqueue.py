@@ -12,7 +12,7 @@ import pytest
 from tests.integration.support import Look
 from veredus import App, ConfigError, PayloadError, PayloadTooLarge, TaskIdConflict
 from veredus.client import client
-from veredus.store.batching import MAX_ITEMS
+from veredus.store.connection.batching import MAX_ITEMS
 from veredus.wire import keys
 
 FAR = datetime(2040, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)
@@ -239,7 +239,7 @@ async def test_of_a_list_with_one_payload_that_is_too_large_nothing_is_sent(url:
 
 
 async def test_many_different_options_do_not_pile_up(app: App, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "MAX_MOLDS", 10)
+    monkeypatch.setattr(client, "MAX_TEMPLATES", 10)
     await app.enqueue_many([app.call("t", b"", retention=n) for n in range(1, 100)])
-    assert len(app._client()._molds) <= 10
+    assert len(app._client()._templates) <= 10
     assert len(await look.pending()) == 99

@@ -50,6 +50,8 @@ def test_close_sync_ends_the_thread_and_its_connections_and_the_next_call_opens_
     assert not _blocking_threads()
     for _ in range(2):
         app.enqueue_sync("t")
+        assert not _blocking_threads(), "it sends in the thread of its caller"
+        app.enqueue_many_sync([app.call("t")])
         assert _blocking_threads()
         assert server.connections()
         app.close_sync()
@@ -81,7 +83,7 @@ def test_close_sync_ends_what_another_thread_waits_for(url: str) -> None:
 
 def test_an_app_that_nobody_has_any_more_keeps_no_thread(url: str) -> None:
     app = App(url)
-    app.enqueue_sync("t")
+    app.enqueue_many_sync([app.call("t")])
     assert _blocking_threads()
     del app
     gc.collect()

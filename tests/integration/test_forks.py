@@ -19,7 +19,7 @@ from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE
 from veredus import App
 from veredus.errors import ConnectionLost
-from veredus.store.redis import Server
+from veredus.store.connection.redis import SingleServer
 from veredus.store.store import connect
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
@@ -34,7 +34,7 @@ async def app(url: str) -> AsyncIterator[App]:
 
 async def test_a_connection_is_closed_in_a_fork_and_goes_on_in_its_parent(url: str) -> None:
     redis = connect(url, name="parent")
-    assert isinstance(redis, Server)
+    assert isinstance(redis, SingleServer)
     connection = await redis.open("")
     waiting = connection.call("BLPOP", "list", 0, timeout=PATIENCE)
 
@@ -125,6 +125,6 @@ async def test_a_fork_that_waits_in_the_event_loop_of_its_parent_ends(app: App, 
     with running(command, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE) as worker:
         _, said = await asyncio.to_thread(worker.communicate, timeout=PATIENCE)
     assert worker.returncode == 0, said
-    assert said.count("a fork came back to the event loop of its parent and ends") == 1
+    assert said.count("a fork returned to the event loop of its parent and is ended") == 1
     assert await handle.result() == 1
     assert [await one.result() for one in counted] == [*range(5)]

@@ -18,7 +18,7 @@ from tests.support.sizes import size
 from tests.support.waiting import until
 from veredus import App, Job, Limit, ServerFull, current
 from veredus.store.store import Store, connect
-from veredus.store.work import Work
+from veredus.store.tasks.work import Work
 from veredus.wire import keys, session_keys
 
 
@@ -75,7 +75,7 @@ async def test_a_worker_that_starts_on_a_full_server_drains_it(full: Full, caplo
             await full.look.ends(handle.id, "gone")
         await full.look.ends(handles["result"].id, "completed")
         await full.look.ends(handles["archived"].id, "archived")
-        await until(lambda: worker._processor.all_empty and not worker._hands.held())
+        await until(lambda: worker._processor.all_empty and not worker._in_flight.held())
         assert [await handles["result"].result(), runs.count("retried")] == ["kept", 2]
         await full.look.client.config_set("maxmemory", 0)
         await until(lambda: "available again" in caplog.text)
@@ -83,6 +83,17 @@ async def test_a_worker_that_starts_on_a_full_server_drains_it(full: Full, caplo
     assert [line.getMessage()[:60] for line in lines if "ValueError" not in line.getMessage()] == [
         "Redis is not available: the server's memory is full, it take"
     ], "told once"
+
+
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru", "volatile-ttl"])
+async def test_a_server_that_may_evict_tasks_is_warned_about_at_the_start(
+    new_server: Callable[..., RealServer], policy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = new_server("--maxmemory-policy", policy)
+    async with App(server.url) as app, app.worker(**FAST), gateway(app):
+        pass
+    told = [one.name for one in caplog.records if one.getMessage().startswith(f"maxmemory-policy is {policy}: ")]
+    assert len(told) == (0 if policy == "noeviction" else 2)
 
 
 async def test_a_long_queue_is_drained_on_a_full_server(full: Full) -> None:

@@ -17,7 +17,7 @@ from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, forever, until
 from veredus import App, Context, current
 from veredus.model.job import Job
-from veredus.worker import attempt
+from veredus.worker import judge
 
 pytestmark = VALKEY_ONLY
 
@@ -126,7 +126,7 @@ async def test_on_error_is_told_before_the_state_is_written(app: App, look: Look
 async def test_an_on_error_that_hangs_is_given_up(
     app: App, look: Look, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "HOOK_TIMEOUT", attempt.HOOK_TIMEOUT / 100)
+    monkeypatch.setattr(judge, "HOOK_TIMEOUT", judge.HOOK_TIMEOUT / 100)
 
     @app.task
     async def fail() -> None:

@@ -12,13 +12,15 @@ from tests.integration.support import Look, go_message
 from tests.support.servers import VALKEY_ONLY
 from veredus import App
 from veredus.errors import LeaseLost
+from veredus.handlers.executors.processes import ProcessDied, ProcessNotReady
 from veredus.model.lease import Lease
-from veredus.model.settlement import Archive, Retry
+from veredus.model.settlement import Archive, Retry, Settlement
 from veredus.model.verdict import Action, End, Outcome, Verdict
-from veredus.store.leases import Claimed
+from veredus.store.tasks.leases import Claimed
 from veredus.wire.messages import decode_task, encode_task
-from veredus.worker.executors.processes import ProcessDied, ProcessNotReady
-from veredus.worker.hands import Attempt
+from veredus.worker.attempt import Attempt
+from veredus.worker.settlements import settlement_for
+from veredus.worker.worker import Worker
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
@@ -31,9 +33,13 @@ def _attempt(**given: Any) -> Attempt:
     return Attempt("default", "a", "w:1", encode_task(message), message, lease, started_at=time.time())
 
 
+def _settlement(worker: Worker, attempt: Attempt, outcome: Outcome, verdict: Verdict) -> Settlement | None:
+    return settlement_for(attempt, outcome, verdict, worker.config, worker._mux, worker._records, time.time())
+
+
 async def _judge(app: App, outcome: Outcome, **settings: Any) -> Verdict:
     async with app.worker(["default"], **settings) as worker:
-        return await worker._workshop._judge(_attempt(), outcome)
+        return await worker._attempt_runner._judge.failed(_attempt(), outcome)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,7 @@ async def test_a_task_says_better_than_its_worker_where_a_retry_goes(
 
     async with app.worker(["default"], retry_front=of_worker) as worker:
         failed = Outcome(End.FAILED, error=ValueError())
-        settlement = worker._workshop._settlement(_attempt(), failed, Verdict(Action.RETRY))
+        settlement = _settlement(worker, _attempt(), failed, Verdict(Action.RETRY))
         lost = worker._recoverer._judge("default", "r:1", Claimed("a", _attempt().data, 1, ""))
     for one in (settlement, lost):
         assert isinstance(one, Retry)
@@ -117,7 +123,7 @@ async def test_a_task_says_better_than_its_worker_where_a_retry_goes(
 async def test_what_is_put_off_uses_up_no_retry(app: App, is_failure: bool, retried: int) -> None:
     async with app.worker(["default"]) as worker:
         verdict = Verdict(Action.RETRY, is_failure=is_failure)
-        settlement = worker._workshop._settlement(_attempt(), Outcome(End.FAILED, error=ValueError("no")), verdict)
+        settlement = _settlement(worker, _attempt(), Outcome(End.FAILED, error=ValueError("no")), verdict)
     assert isinstance(settlement, Retry)
     message = decode_task(settlement.message)
     assert (message.retried, message.error_msg, settlement.is_failure) == (retried, "ValueError: no", is_failure)
@@ -133,7 +139,7 @@ async def test_a_cancelled_task_keeps_no_traceback(app: App, end: End, traceback
             raise ValueError
         except ValueError as error:
             outcome = Outcome(end, error=error)
-        settlement = worker._workshop._settlement(_attempt(), outcome, Verdict(Action.ARCHIVE))
+        settlement = _settlement(worker, _attempt(), outcome, Verdict(Action.ARCHIVE))
     assert isinstance(settlement, Archive)
     assert bool(settlement.traceback) is is_kept
 

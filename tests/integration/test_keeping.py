@@ -16,13 +16,13 @@ from tests.integration.support import Look, go_message
 from tests.support.servers import VALKEY_ONLY
 from veredus import App
 from veredus.model.settlement import Done
-from veredus.store.intake import Entry
 from veredus.store.store import Store
-from veredus.store.work import Work
+from veredus.store.tasks.intake import NewTask
+from veredus.store.tasks.work import Work
 from veredus.wire.messages import encode_task
-from veredus.worker import keeping
+from veredus.worker import lease_keeper
 from veredus.worker.config import WorkerConfig
-from veredus.worker.keeping import is_stopped, keep_leases
+from veredus.worker.lease_keeper import is_stopped, keep_leases
 from veredus.worker.shared_beat import Beat, entry_of
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
@@ -35,7 +35,7 @@ async def _taken(store: Store, worker: str, **timeouts: int) -> str:
     for task_id, timeout in timeouts.items():
         message = go_message("t", task_id=task_id)
         message.timeout = timeout
-        await store.intake.add_many("default", [Entry(task_id, encode_task(message))])
+        await store.intake.add_many("default", [NewTask(task_id, encode_task(message))])
     return (await Work(store.redis, worker, lease_ms=1000).dequeue("default", len(timeouts))).owner
 
 
@@ -99,7 +99,7 @@ async def silent_app() -> AsyncIterator[App]:
 async def test_a_server_that_does_not_answer_does_not_hold_up_the_supervisor(
     silent_app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "LONGEST_CALL", 0.05)
+    monkeypatch.setattr(lease_keeper, "LONGEST_CALL", 0.05)
     keeping_on = keep_leases(silent_app, CONFIG, ["default"], "worker-a", Beat(time.monotonic(), {}, False))
     began = time.monotonic()
     with pytest.raises(TimeoutError):

@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE, forever, until, until_sync
 from veredus import App
 from veredus.events import LeaseWasLost, TaskOverran, TaskRecovered
 from veredus.store.store import Store, connect
-from veredus.store.work import Work
+from veredus.store.tasks.work import Work
 from veredus.wire import keys
 
 
@@ -132,7 +132,7 @@ async def test_a_lost_lease_cancels_the_handler_and_nothing_is_written(app: App,
         other_score = int(time.time()) + 3600
         await look.client.zadd(keys.lease("default"), {handle.id: other_score})  # as a Go worker would
         await until(ended.is_set)
-        await until(lambda: not worker._hands.held())
+        await until(lambda: not worker._in_flight.held())
         assert cancelled == [True]
         assert await look.active() == [handle.id]
         assert await look.scores("lease") == {handle.id: other_score}
@@ -165,7 +165,7 @@ async def test_a_late_result_of_a_lost_task_is_void_and_told(
     assert await look.state(handle.id) == "active"
     assert "result" not in await look.fields(handle.id)
     assert await look.counters() == (0, 0)
-    assert "no longer ours" in caplog.text
+    assert "has another owner" in caplog.text
 
 
 async def test_a_thread_that_lost_its_lease_gives_its_place_back_when_it_ends(app: App, look: Look) -> None:
@@ -185,7 +185,7 @@ async def test_a_thread_that_lost_its_lease_gives_its_place_back_when_it_ends(ap
         await until(began.is_set)
         second = await following.enqueue()
         await look.client.zadd(keys.lease("default"), {first.id: int(time.time()) + 3600})
-        await until(lambda: not worker._hands.held())
+        await until(lambda: not worker._in_flight.held())
         assert await look.pending() == [second.id]  # the only thread is still busy
         release.set()
         await look.ends(second.id, "gone")
@@ -369,7 +369,7 @@ async def test_a_handler_that_does_not_end_at_its_deadline_has_no_second_attempt
             return bool((await look.scores("lease"))[handle.id] - first > 2 * FAST["lease"])
 
         await until(prolonged)
-        assert worker._hands.busy == 1
+        assert worker._in_flight.busy == 1
         release.set()
         message = await look.ends(handle.id, "retry")
         assert message is not None

@@ -14,7 +14,7 @@ from tests.support.proxy import Proxy, proxy_before
 from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import pause_sync, until
 from veredus import App
-from veredus.store.work import DEQUEUE
+from veredus.store.tasks.work import DEQUEUE
 from veredus.wire import keys
 from veredus.worker.worker import Worker
 
@@ -68,7 +68,7 @@ async def _lossy(server: RealServer, look: Look, **settings: Any) -> AsyncIterat
                 await lossy.add(queue, queue)
             await lossy.all_ran(*QUEUES)
             lossy.ran.clear()
-            await until(lambda: lossy.worker._processor.all_empty and not lossy.worker._hands.held())
+            await until(lambda: lossy.worker._processor.all_empty and not lossy.worker._in_flight.held())
             yield lossy
             lossy.gate.set()
         for queue in QUEUES:
@@ -92,7 +92,7 @@ async def test_tasks_of_a_lost_batch_run_though_other_queues_have_work_for_every
         waiting = [f"a{number}" for number in range(8)]
         await lossy.add("a", *waiting, kind="wait")
         await until(lambda: "b1" in lossy.ran)
-        assert lossy.worker._hands.busy <= 4
+        assert lossy.worker._in_flight.busy <= 4
         lossy.gate.set()
         await lossy.all_ran("b1", *waiting)
 
@@ -114,7 +114,7 @@ async def test_a_worker_that_stands_still_after_it_lost_an_answer(server: RealSe
     async with _lossy(server, look) as lossy:
         lossy.lose_of("b", 1)
         await lossy.add("b", "b1", "b2")
-        await until(lambda: lossy.worker._processor._unseen)
+        await until(lambda: lossy.worker._processor._unanswered)
         pause_sync(2 * FAST["lease"], proves="nobody takes the batch for lost")
         await lossy.all_ran("b1", "b2")
 
@@ -123,7 +123,7 @@ async def test_a_worker_that_stops_after_it_lost_an_answer(server: RealServer, l
     async with _lossy(server, look) as lossy:
         lossy.lose_of("b", 1)
         await lossy.add("b", "b1", "b2", "b3")
-        await until(lambda: lossy.worker._processor._unseen)
+        await until(lambda: lossy.worker._processor._unanswered)
         await lossy.worker.stop()
         assert await look.of("b").active() == []
         assert len(lossy.ran) + len(await look.of("b").pending()) == 3, "what it had not seen has run or was given back"
@@ -135,10 +135,10 @@ async def test_room_is_not_kept_for_ever(server: RealServer, look: Look) -> None
         processor = lossy.worker._processor
         lossy.lose_of("b", 1)
         await lossy.add("b", "b1", "b2")
-        await until(lambda: processor._unseen)
-        question, _ = processor._unseen["b"]
-        room, processor._most = processor._room_now().loop, 4
-        assert (room, processor._rooms_now().loop) == (4, 4 - question.ask.wanted)
-        processor._unseen["b"] = processor._unseen["b"]._replace(until=0.0)
-        assert processor._rooms_now().loop == 4
+        await until(lambda: processor._unanswered)
+        question, _ = processor._unanswered["b"]
+        room, processor._most = processor._free_slots().loop, 4
+        assert (room, processor._free_now().loop) == (4, 4 - question.request.wanted)
+        processor._unanswered["b"] = processor._unanswered["b"]._replace(until=0.0)
+        assert processor._free_now().loop == 4
         await lossy.all_ran("b1", "b2")

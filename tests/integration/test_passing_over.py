@@ -15,7 +15,7 @@ from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import pause, until
 from veredus import App, current
-from veredus.store.roll import Roll
+from veredus.store.tasks.live_processes import LiveProcesses
 from veredus.wire import keys
 from veredus.worker.roles import processor
 
@@ -72,7 +72,7 @@ async def test_what_comes_behind_a_foreign_task_is_found_though_nothing_wakes_th
 
     await app.enqueue("foreign")
     async with app.worker(**FAST) as worker:
-        await until(lambda: worker._processor._progress["default"].is_at_end)
+        await until(lambda: worker._processor._scans["default"].is_at_end)
         await mine.enqueue()
         await asyncio.wait_for(ran.wait(), 5)
 
@@ -81,7 +81,7 @@ async def test_a_task_that_is_given_back_to_the_front_is_found_too(
     app: App, look: Look, redis_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RPUSH puts it before the cursor, where nobody looks but now and then."""
-    monkeypatch.setattr(processor, "LOOKS_BETWEEN", 3)
+    monkeypatch.setattr(processor, "SCANS_BETWEEN", 3)
     ran = asyncio.Event()
 
     @app.task(name="mine")
@@ -91,7 +91,7 @@ async def test_a_task_that_is_given_back_to_the_front_is_found_too(
     for _ in range(3):
         await app.enqueue("foreign")
     async with app.worker(**FAST) as worker:
-        await until(lambda: worker._processor._progress["default"].is_at_end)
+        await until(lambda: worker._processor._scans["default"].is_at_end)
         await app.inspector().pause("default")
         handle = await mine.enqueue()
         await redis_client.lrem(keys.pending("default"), 1, handle.id)
@@ -182,17 +182,17 @@ async def test_a_worker_of_several_queues_takes_no_more_than_its_pool_can_start(
     for name in names:
         await app.enqueue_many(held.using(queue=name).call() for _ in range(5))
     async with app.worker(",".join(names), **FAST, threads=2) as worker:
-        await until(lambda: worker._hands.busy == 2)
+        await until(lambda: worker._in_flight.busy == 2)
         await pause(0.2, proves="no more is taken while the threads are busy")
-        assert worker._hands.busy == 2
+        assert worker._in_flight.busy == 2
         release.set()
-        await until(lambda: worker._hands.busy == 0 and worker._processor.all_empty)
+        await until(lambda: worker._in_flight.busy == 0 and worker._processor.all_empty)
 
 
 async def test_a_type_that_no_live_worker_serves_is_reported_once_and_found_by_the_doctor(
     app: App, look: Look, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "LOOKS_BETWEEN", 3)
+    monkeypatch.setattr(processor, "SCANS_BETWEEN", 3)
     app.task(name="mine")(lambda: None)
     await app.enqueue("nobody:knows")
     with caplog.at_level(logging.WARNING):
@@ -214,7 +214,7 @@ async def test_a_type_that_another_live_worker_serves_is_no_news(app: App, url: 
     other.task(name="b")(lambda: None)
     other.handler("c:*")(lambda: None)
     app.task(name="a")(lambda: None)
-    roll = Roll(app.inspector()._redis)
+    roll = LiveProcesses(app.inspector()._redis)
     assert await roll.unserved("default", ["a", "b"]) == []
     async with other, app.worker(**FAST):
         await until(lambda: roll_sees(roll, ["a", "b", "c:1", "d"], ["b", "c:1", "d"]))
@@ -223,7 +223,7 @@ async def test_a_type_that_another_live_worker_serves_is_no_news(app: App, url: 
         await until(lambda: roll_sees(roll, ["a", "b", "c:1", "d"], ["b", "c:1", "d"]))
 
 
-async def roll_sees(roll: Roll, types: list[str], expected: list[str]) -> bool:
+async def roll_sees(roll: LiveProcesses, types: list[str], expected: list[str]) -> bool:
     return await roll.unserved("default", types) == expected
 
 
@@ -231,7 +231,7 @@ async def test_beside_a_go_worker_nobody_can_say_that_a_type_is_not_served(
     app: App, look: Look, redis_client: Any
 ) -> None:
     app.task(name="a")(lambda: None)
-    roll = Roll(app.inspector()._redis)
+    roll = LiveProcesses(app.inspector()._redis)
     async with app.worker(**FAST):
         await until(lambda: roll_sees(roll, ["x"], ["x"]))
         (name,) = await redis_client.keys(f"{keys.PREFIX}:types:*")

@@ -14,7 +14,7 @@ from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import until
 from veredus import App
 from veredus.events import Forwarded, TaskEnded, TaskStarted
-from veredus.store.presence import BEAT, TTL
+from veredus.store.tasks.worker_records import BEAT, TTL
 from veredus.wire import keys
 from veredus.wire.messages import as_dict
 from veredus.worker.config import WorkerConfig

@@ -20,9 +20,9 @@ from tests.support.processes import running, veredus
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, until
 from veredus import App
+from veredus.handlers.executors.remote_errors import RemoteError
 from veredus.model.job import Job
 from veredus.telemetry.logs import TaskFields
-from veredus.worker.executors.remote import RemoteError
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
@@ -256,7 +256,7 @@ async def test_progress_and_an_early_result_of_a_process_are_written_while_it_ru
 @pytest.mark.parametrize(
     ("what", "text"),
     [
-        ("client", 'current().client does not work in a handler with run_in="process": let it run in a thread'),
+        ("client", 'current().client does not work in a handler with run_in="process": run it in a thread'),
         ("state", 'app.state is not there in a handler with run_in="process"'),
         ("share", "share"),
     ],
@@ -302,4 +302,4 @@ async def test_a_task_that_a_process_cannot_import_says_so(
         assert await asyncio.to_thread(program.wait, PATIENCE) == 0
     error = (await look.message("hidden")).error_msg
     assert await look.state("hidden") == "archived"
-    assert ("script.hidden is not there" if start == ["script.py"] else "move it into a module") in error
+    assert ("script.hidden is missing" if start == ["script.py"] else "move it into a module") in error

@@ -22,11 +22,11 @@ from tests.support.processes import running, veredus
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, until, until_sync
 from veredus import App
+from veredus.handlers.context import Context
+from veredus.handlers.executors.processes import ProcessDied, ProcessNotReady, ProcessPool
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
 from veredus.wire.messages import encode_task
-from veredus.worker.context import Context
-from veredus.worker.executors.processes import ProcessDied, ProcessNotReady, ProcessPool
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
@@ -131,8 +131,8 @@ from tests.integration import process_more_tasks, process_tasks
 from veredus.model.message import TaskMessage
 from veredus.wire.messages import encode_task
 from veredus.model.job import Job
-from veredus.worker.context import Context
-from veredus.worker.executors.processes import ProcessPool
+from veredus.handlers.context import Context
+from veredus.handlers.executors.processes import ProcessPool
 
 task = process_tasks.overrun
 call = task.call(sys.argv[1])
@@ -347,3 +347,32 @@ async def test_a_script_that_is_run_itself_may_have_such_tasks(url: str, look: L
     with running([sys.executable, "script.py", url], cwd=tmp_path) as program:
         assert await asyncio.to_thread(program.wait, PATIENCE) == 0
     assert (await look.fields("one"))["result"] == b"42"
+
+
+ROUTED = {
+    "routed_app.py": "from veredus import App\napp = App(include=['routed_tasks'])\n",
+    "routed_tasks.py": """
+from veredus import Router
+router = Router()
+
+@router.task(run_in="process")
+def double(n: int) -> int:
+    return 2 * n
+
+@router.task(run_in="process")
+def send_double(n: int) -> str:
+    return double.enqueue_sync(n).id  # in the process too it is a task of the app
+""",
+}
+
+
+async def test_a_routers_task_runs_in_a_process(url: str, look: Look, tmp_path: Path) -> None:
+    for name, text in ROUTED.items():
+        (tmp_path / name).write_text(text)
+    sender = App(url)
+    async with sender:
+        handle = await sender.enqueue("routed_tasks.send_double", {"n": 21})
+        with running([*veredus("worker", "routed_app:app"), "--redis", url, "--burst"], cwd=tmp_path) as worker:
+            second = await handle.result(PATIENCE)
+            assert await sender.handle(second).result(PATIENCE) == 42
+            worker.wait(PATIENCE)

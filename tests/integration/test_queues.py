@@ -14,7 +14,7 @@ from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Job
-from veredus.store.work import Work
+from veredus.store.tasks.work import Work
 from veredus.wire import keys
 
 pytestmark = VALKEY_ONLY

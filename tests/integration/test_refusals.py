@@ -12,6 +12,7 @@ import pytest
 import redis.asyncio
 
 from tests.integration.support import FAST, Look
+from tests.support.proxy import proxy_before
 from tests.support.servers import RealServer
 from tests.support.waiting import pause, until
 from veredus import App, current
@@ -120,10 +121,30 @@ async def test_a_result_that_the_server_does_not_take_is_archived_with_the_reaso
         assert ("proto-max-bulk-len" in reason) is knows
         await look.ends(small.id, "completed")
         await look.ends((await returns.enqueue(20)).id, "completed")
-        await until(lambda: worker._syncer.idle and not worker._hands.held())
+        await until(lambda: worker._syncer.idle and not worker._in_flight.held())
     assert caplog.text.count(f"task {large.id} of queue default is archived") == int(not knows)
     await client.aclose()
     await app.close()
+
+
+async def test_a_result_for_which_the_connection_is_only_cut_is_archived_too(
+    server: RealServer, redis_client: redis.asyncio.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a word why: whether the server says it before it closes the connection is a matter of luck."""
+    monkeypatch.setattr(syncer, "MOST_TRIES", 2)
+    async with proxy_before(server.socket) as proxy:
+        proxy.marker, proxy.lose_request = b"x" * 5000, 1_000_000
+        app = App(proxy.url)
+
+        @app.task(name="returns")
+        async def returns(size: int) -> bytes:
+            return b"x" * size
+
+        async with app.worker(**FAST):
+            large = await returns.enqueue(100_000)
+            assert "100,000 bytes" in await _archived(Look(redis_client), large.id)
+        await app.close()
+        assert proxy.connections < 20
 
 
 async def test_a_handler_that_writes_a_result_that_is_too_large_is_told(new_server: Callable[..., RealServer]) -> None:
@@ -140,4 +161,35 @@ async def test_a_handler_that_writes_a_result_that_is_too_large_is_told(new_serv
     async with app.worker(**FAST):
         handle = await writes.enqueue()
         assert await handle.result(timeout=30) == "refused"
+    await app.close()
+
+
+async def test_what_a_user_may_not_do_for_a_while_is_done_later(
+    new_server: Callable[..., RealServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not the fault of a task that it cannot be settled: none is archived for it, and none is told by itself."""
+    server = new_server()
+    client = redis.asyncio.Redis(unix_socket_path=server.socket)
+    await client.execute_command("ACL", "SETUSER", "u", "on", ">secret", "~*", "&*", "+@all")
+    app, began, go = App(f"unix://u:secret@{server.socket}"), 0, asyncio.Event()
+
+    @app.task(name="long", retry_delay=0.1)
+    async def long(n: int) -> int:
+        nonlocal began
+        began += 1
+        await go.wait()
+        return n
+
+    handles = [await long.enqueue(n) for n in range(5)]
+    async with app.worker(**(FAST | {"lease": 30.0})) as worker:
+        await until(lambda: began == 5)
+        await client.execute_command("ACL", "SETUSER", "u", "-evalsha", "-eval")
+        go.set()
+        await pause(4.5, proves="however often it is refused, no settlement is given up")
+        assert not worker._syncer.idle
+        await client.execute_command("ACL", "SETUSER", "u", "+@all")
+        assert [await handle.result(20) for handle in handles] == list(range(5))
+    assert began == 5
+    assert caplog.text.count("cannot settle") == 0
+    await client.aclose()
     await app.close()

@@ -19,32 +19,32 @@ from veredus import App, Limit, current
 from veredus.clock import SYSTEM, ServerClock
 from veredus.errors import CommandRefused, ConnectionLost, StoreError
 from veredus.events import Bus, LeaseWasLost, TaskEnded
+from veredus.handlers.mux import Mux
 from veredus.model.lease import Lease
 from veredus.model.request import Origin
 from veredus.model.settlement import Done, Retry, Settlement
 from veredus.model.verdict import End
-from veredus.restarts import Restarts
-from veredus.store.cancels import Cancels
-from veredus.store.intake import Entry
-from veredus.store.leases import Extension, Holding
+from veredus.process.outage_log import OutageLog
+from veredus.process.restarts import Restarts
+from veredus.store.connection import wakeups
 from veredus.store.store import Store, connect
-from veredus.store.work import Ask, Batch, Work
-from veredus.wire import holding, keys
+from veredus.store.tasks.cancels import Cancels
+from veredus.store.tasks.intake import NewTask
+from veredus.store.tasks.leases import Extension, Holding
+from veredus.store.tasks.work import Batch, DequeueRequest, Work
+from veredus.wire import keys, lease_owner
 from veredus.wire.messages import decode_task, encode_task
 from veredus.wire.presence import ServerRecord
+from veredus.worker.attempt import Attempt, InFlight
 from veredus.worker.canceller import Canceller
-from veredus.worker.complaints import Complaints
 from veredus.worker.config import WorkerConfig
-from veredus.worker.hands import Attempt, Hands
-from veredus.worker.mux import Mux
 from veredus.worker.role import Role
-from veredus.worker.roles import subscriber
 from veredus.worker.roles.forwarder import Forwarder
-from veredus.worker.roles.heartbeater import Heartbeater
+from veredus.worker.roles.heartbeater import Heartbeater, HeartbeatHooks
 from veredus.worker.roles.recoverer import Recoverer
 from veredus.worker.roles.subscriber import Subscriber
 from veredus.worker.roles.syncer import Syncer
-from veredus.worker.settlement import Settler
+from veredus.worker.settler import Settler
 from veredus.worker.supervisor import give_back
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
@@ -53,7 +53,7 @@ pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 async def _active(store: Store, *ids: str, lease_ms: int = 60_000) -> Batch:
     """Tasks that a worker has just taken."""
     queue, worker = "default", f"w-{ids[0]}"
-    await store.intake.add_many(queue, [Entry(one, encode_task(go_message("t", task_id=one))) for one in ids])
+    await store.intake.add_many(queue, [NewTask(one, encode_task(go_message("t", task_id=one))) for one in ids])
     batch = await Work(store.redis, worker, lease_ms=lease_ms).dequeue(queue, len(ids))
     assert [task_id for task_id, _ in batch.rows] == list(ids)
     return batch
@@ -68,7 +68,7 @@ async def _let_expire(client: Any, task_id: str, owner: str, queue: str = "defau
 
 def _recoverer(store: Store, config: WorkerConfig) -> Recoverer:
     work = Work(store.redis, "sweeper", lease_ms=config.lease_ms)
-    return Recoverer(store, work, "sweeper", config, Mux({}, {}, []), SYSTEM, Complaints(), Bus())
+    return Recoverer(store, work, "sweeper", config, Mux({}, {}, []), SYSTEM, OutageLog(), Bus())
 
 
 @asynccontextmanager
@@ -82,13 +82,13 @@ async def _lossy(server: RealServer) -> AsyncIterator[tuple[Proxy, Store]]:
 
 def _be_calm(recoverer: Recoverer) -> None:
     """As if nothing had happened for a lease."""
-    calm = recoverer._calm
+    calm = recoverer._gate
     calm._from = {queue: at - calm._lease for queue, at in calm._from.items()}
 
 
 def _stand_still(recoverer: Recoverer, seconds: float) -> None:
     """As if its last sweep had been that much earlier."""
-    last = recoverer._calm._last
+    last = recoverer._gate._last
     for queue, (now_ms, asked) in last.items():
         last[queue] = (now_ms - round(seconds * 1000), asked - seconds)
 
@@ -126,6 +126,7 @@ async def test_connections_that_live_shorter_than_a_lease_do_not_stop_the_recove
         recoverer = _recoverer(lossy, config)
         await recoverer.step()
         _be_calm(recoverer)
+        await recoverer.step()  # a sweep that comes when it should changes nothing
         await _let_expire(redis_client, "dead", owner)
         proxy.lose_request = 1
         await recoverer.step()
@@ -201,12 +202,12 @@ async def test_what_a_dead_worker_held_is_counted_over_all_queues(store: Store) 
     work = Work(store.redis, "dead", lease_ms=60_000)
     for queue, ids in (("a", ["a1", "a2"]), ("b", ["b1"]), ("c", [])):
         message = encode_task(go_message("t", queue=queue))
-        await store.intake.add_many(queue, [Entry(one, message) for one in [*ids, "free"]])
+        await store.intake.add_many(queue, [NewTask(one, message) for one in [*ids, "free"]])
         if ids:
             await work.dequeue(queue, len(ids))
     recoverer = _recoverer(store, WorkerConfig(lease=12.0))
-    assert await recoverer.give_back(holding.owner("dead", "")) == 3
-    assert await recoverer.give_back(holding.owner("dead", "")) == 0
+    assert await recoverer.give_back(lease_owner.owner("dead", "")) == 3
+    assert await recoverer.give_back(lease_owner.owner("dead", "")) == 0
 
 
 async def test_all_that_a_dead_worker_held_is_given_back_however_much_it_was(
@@ -214,7 +215,7 @@ async def test_all_that_a_dead_worker_held_is_given_back_however_much_it_was(
 ) -> None:
     """One sweep claims a hundred."""
     ids = [f"t{number}" for number in range(101)]
-    await store.intake.add_many("default", [Entry(one, encode_task(go_message("t", task_id=one))) for one in ids])
+    await store.intake.add_many("default", [NewTask(one, encode_task(go_message("t", task_id=one))) for one in ids])
     await Work(store.redis, "dead", lease_ms=60_000).dequeue("default", len(ids))
     assert await give_back(app, WorkerConfig(lease=60.0), "dead", Bus()) == 101
     assert (await look.active(), len(await look.scores("retry"))) == ([], 101)
@@ -224,8 +225,8 @@ async def test_one_settlement_that_is_refused_does_not_hold_up_the_others(
     store: Store, look: Look, caplog: pytest.LogCaptureFixture
 ) -> None:
     owner = (await _active(store, "a", "bad", "c")).owner
-    syncer = Syncer(1.0, Complaints())
-    syncer.settler = Settler(Work(store.redis, "w", lease_ms=60_000), Hands(1, lambda: None), Bus(), syncer.keep)
+    syncer = Syncer(1.0, OutageLog())
+    syncer.settler = Settler(Work(store.redis, "w", lease_ms=60_000), InFlight(1, lambda: None), Bus(), syncer.keep)
     message = encode_task(go_message("t"))
     impossible: Any = "soon"  # a delay that the script cannot calculate with
     syncer.keep(
@@ -242,12 +243,12 @@ async def test_one_settlement_that_is_refused_does_not_hold_up_the_others(
 
 async def test_what_is_kept_is_tried_once_more_at_a_stop(store: Store, look: Look) -> None:
     owner = (await _active(store, "a")).owner
-    syncer = Syncer(3600.0, Complaints())
-    settler = Settler(Work(store.redis, "w", lease_ms=60_000), Hands(1, lambda: None), Bus(), syncer.keep)
-    syncer.settler = Settler(_Away(store.redis, "w", lease_ms=60_000), Hands(1, lambda: None), Bus(), syncer.keep)
+    syncer = Syncer(3600.0, OutageLog())
+    settler = Settler(Work(store.redis, "w", lease_ms=60_000), InFlight(1, lambda: None), Bus(), syncer.keep)
+    syncer.settler = Settler(_Away(store.redis, "w", lease_ms=60_000), InFlight(1, lambda: None), Bus(), syncer.keep)
     running = asyncio.create_task(syncer.run())
     syncer.keep("default", [(Done("a", owner, ""), None)])
-    await until(lambda: syncer.complaints.outages, what="a try that fails")
+    await until(lambda: syncer.outages.count, what="a try that fails")
     syncer.settler = settler
     syncer.stop()
     await asyncio.wait_for(running, PATIENCE)
@@ -277,28 +278,30 @@ class _Heart:
 
     def __init__(self, config: WorkerConfig, *attempts: Attempt) -> None:
         self.overrun: list[str] = []
-        self.hands = Hands(10, lambda: None)
+        self.in_flight = InFlight(10, lambda: None)
         for attempt in attempts:
-            self.hands.take(attempt)
+            self.in_flight.take(attempt)
         self.beater = Heartbeater(
             lambda: connect("unix:///nowhere/x.sock"),
             config,
-            self.hands,
+            self.in_flight,
             ServerClock(),
-            lambda: ServerRecord(
-                host="host",
-                pid=1,
-                server_id="w",
-                concurrency=10,
-                queues={"default": 1},
-                strict_priority=False,
-                status="active",
-                started_at=0.0,
-                active_worker_count=1,
+            HeartbeatHooks(
+                lambda: ServerRecord(
+                    host="host",
+                    pid=1,
+                    server_id="w",
+                    concurrency=10,
+                    queues={"default": 1},
+                    strict_priority=False,
+                    status="active",
+                    started_at=0.0,
+                    active_worker_count=1,
+                ),
+                lambda attempt: self.overrun.append(attempt.task_id),
+                lambda what: None,
             ),
-            lambda attempt: self.overrun.append(attempt.task_id),
-            lambda what: None,
-            Complaints(),
+            OutageLog(),
             Restarts(),
         )
 
@@ -330,7 +333,7 @@ async def test_a_handler_that_overran_its_time_is_told_once_and_keeps_its_lease_
     before = await look.scores("lease")
     for _ in range(2):
         await heart.beater.beat(store)
-        heart.beater.look(time.monotonic())
+        heart.beater.check_handlers(time.monotonic())
     assert (await look.scores("lease") == before) is retried
     await until(lambda: heart.overrun == ["a"])
     assert heart.beater.hangs == ""
@@ -343,14 +346,14 @@ async def test_a_loop_that_has_not_answered_yet_is_asked_again_before_anything_i
     heart = _Heart(WorkerConfig(lease=600.0, deadline_grace=3.0), attempt)
     now = time.monotonic()
     heart.beater._watch.ask(now)
-    assert heart.beater.look(now + 1.0) == pytest.approx(2.0)
+    assert heart.beater.check_handlers(now + 1.0) == pytest.approx(2.0)
     assert (heart.overrun, heart.beater.hangs) == ([], "")
-    heart.beater.look(now + 3.0)
-    heart.beater.look(now + 4.0)
+    heart.beater.check_handlers(now + 3.0)
+    heart.beater.check_handlers(now + 4.0)
     assert heart.overrun == []
     assert heart.beater.hangs.startswith("the event loop has been blocked for 3.0 s by no task, at /")
     await until(lambda: heart.beater._watch.silence(time.monotonic()) == 0)
-    heart.beater.look(now + 5.0)
+    heart.beater.check_handlers(now + 5.0)
     await until(lambda: heart.overrun == ["a"])
     assert heart.beater.hangs == ""
 
@@ -399,7 +402,7 @@ async def test_a_handler_that_ends_after_its_lease_was_lost_writes_nothing(
 
     @app.task
     async def work() -> str:
-        (attempt,) = worker._hands.held()
+        (attempt,) = worker._in_flight.held()
         with server.client() as client:  # a Go worker takes it over
             client.zadd(keys.lease("default"), {attempt.task_id: int(time.time()) + 3600})
         until_sync(lambda: attempt.lease.lost, what="a heartbeat that notices it")
@@ -415,7 +418,7 @@ async def test_a_handler_that_ends_after_its_lease_was_lost_writes_nothing(
         worker._settler.settle = noted  # type: ignore[method-assign]
         handle = await work.enqueue()
         await until(lambda: [event for event in events if isinstance(event, TaskEnded)])
-        assert not worker._hands.held()
+        assert not worker._in_flight.held()
     assert settled == []
     assert [event for event in events if isinstance(event, LeaseWasLost)] == [LeaseWasLost("default", handle.id)]
     assert [(event.end, event.action) for event in events if isinstance(event, TaskEnded)] == [
@@ -443,7 +446,7 @@ async def test_a_task_whose_lease_ended_before_it_began_is_given_back_and_no_att
         ask = worker._work.dequeue_each
         late = 1
 
-        async def ask_late(asks: Sequence[Ask]) -> list[Batch | StoreError]:
+        async def ask_late(asks: Sequence[DequeueRequest]) -> list[Batch | StoreError]:
             nonlocal late
             answers = await ask(asks)
             if late and isinstance(answers[0], Batch) and answers[0].rows:
@@ -473,19 +476,19 @@ async def test_room_that_is_made_while_the_answer_is_on_its_way_is_not_slept_thr
     app.limit("default", Limit(concurrency=1))
     worker = app.worker(lease=600)
     async with worker:
-        await work.enqueue(1)
-        await until(lambda: ran)
         ask = worker._work.dequeue_each
 
-        async def ask_and_make_room(asks: Sequence[Ask]) -> list[Batch | StoreError]:
+        async def ask_and_make_room(asks: Sequence[DequeueRequest]) -> list[Batch | StoreError]:
             answers = await ask(asks)
             if isinstance(answers[0], Batch) and answers[0].wait is not None:
                 assert answers[0].wait > 30
                 release.set()
-                await until(lambda: worker._processor._rooms["default"], what="word that there is room")
+                await until(lambda: worker._processor._room_signals["default"], what="word that there is room")
             return answers
 
         worker._work.dequeue_each = ask_and_make_room  # type: ignore[method-assign]
+        await work.enqueue(1)
+        await until(lambda: ran)
         second = await work.enqueue(2)
         await look.ends(second.id, "gone")
     assert ran == [1, 2]
@@ -553,7 +556,7 @@ async def test_a_worker_without_a_server_asks_again_but_not_all_the_time(
         asked = 0
         ask = worker._work.dequeue_each
 
-        async def count(asks: Sequence[Ask]) -> list[Batch | StoreError]:
+        async def count(asks: Sequence[DequeueRequest]) -> list[Batch | StoreError]:
             nonlocal asked
             asked += 1
             return await ask(asks)
@@ -574,9 +577,9 @@ async def test_a_heartbeat_that_failed_is_made_up_for_soon(new_server: Callable[
     app.task(name="x")(lambda: None)
     worker = app.worker(**FAST)
     async with worker:
-        complaints = worker._heartbeater._complaints
+        outages = worker._heartbeater._outages
         server.kill()
-        await until(lambda: "heartbeat" in complaints._missing, what="a heartbeat that fails")
+        await until(lambda: "heartbeat" in outages._failed, what="a heartbeat that fails")
         server.start()
         back = time.monotonic()
         await until(lambda: worker._heartbeater.beaten_at > back)
@@ -621,7 +624,7 @@ async def test_a_handler_that_hangs_takes_the_leases_of_its_loop_with_it_and_no_
     thread.where = "thread"
     before = await look.scores("lease")
     heart = _Heart(WorkerConfig(lease=600.0, deadline_grace=0.0), hung, neighbour)
-    heart.hands.take(thread)
+    heart.in_flight.take(thread)
     heart.beater._watch._asked_at = time.monotonic() - 1000  # the loop has not answered since
     await heart.beater.beat(store)
     after = await look.scores("lease")
@@ -642,7 +645,7 @@ async def test_a_handler_that_blocks_the_loop_within_its_time_takes_no_lease_awa
     after = await look.scores("lease")
     assert {name for name in after if after[name] > before[name]} == {"blocks", "overrun"}
     for _ in range(2):
-        heart.beater.look(asked + 1000)
+        heart.beater.check_handlers(asked + 1000)
     assert heart.beater.hangs == ""
     assert caplog.text.count("the event loop has been blocked for 1000.0 s by task blocks (t), at /") == 1
     blocks.task = None
@@ -668,7 +671,7 @@ async def test_a_request_whose_client_could_not_be_told_is_not_settled(
     message = go_message("t", task_id="a")
     message.retry = 0
     message.headers = Origin("p000-x", 1, "ada", 0).headers()
-    await store.intake.add_many("default", [Entry("a", encode_task(message))])
+    await store.intake.add_many("default", [NewTask("a", encode_task(message))])
     await Work(store.redis, "dead", lease_ms=60_000).dequeue("default", 1)
     if cancelled:
         await redis_client.hset(look.task("a"), "cancel", "archive")
@@ -701,7 +704,7 @@ async def test_an_attempt_whose_loop_is_torn_down_is_given_back(app: App, look: 
     async with worker:
         handle = await work.enqueue()
         await until(lambda: runs)
-        (attempt,) = worker._hands.held()
+        (attempt,) = worker._in_flight.held()
         assert attempt.task is not None
         attempt.task.cancel()  # as asyncio.run does with all tasks at its end
         await look.ends(handle.id, "gone")
@@ -735,15 +738,15 @@ async def test_a_settlement_whose_first_try_got_through_is_not_told_as_lost(
     events: list[Any] = []
     bus = Bus()
     bus.subscribe(events.append)
-    syncer = Syncer(1.0, Complaints())
+    syncer = Syncer(1.0, OutageLog())
     work = Work(store.redis, "w", lease_ms=60_000)
-    syncer.settler = Settler(work, Hands(1, lambda: None), bus, syncer.keep)
+    syncer.settler = Settler(work, InFlight(1, lambda: None), bus, syncer.keep)
     assert await work.settle("default", [Done("a", owner, "")]) == []  # its reply was lost
     syncer.keep("default", [(Done("a", owner, ""), None)])
     await syncer.step()
     assert syncer.idle
     assert events == []
-    assert "no longer ours" not in caplog.text
+    assert "has another owner" not in caplog.text
 
 
 @asynccontextmanager
@@ -760,10 +763,10 @@ async def test_a_forwarder_looks_at_least_once_in_its_interval_whatever_it_waits
     store: Store, look: Look, redis_client: Any
 ) -> None:
     """A Go client tells nobody what it scheduled."""
-    forwarder = Forwarder(store.delays, ["default"], 0.1, Complaints(), Bus(), lambda queue: None)
-    await store.intake.add("default", Entry("far", encode_task(go_message("t")), due="+3600000"))
+    forwarder = Forwarder(store.delays, ["default"], 0.1, OutageLog(), Bus(), lambda queue: None)
+    await store.intake.add("default", NewTask("far", encode_task(go_message("t")), due="+3600000"))
     async with _running(forwarder):
-        await until(lambda: forwarder._look_at["default"] > 0, what="a first look")
+        await until(lambda: forwarder._next_at["default"] > 0, what="a first call")
         fields = {"msg": encode_task(go_message("t")), "state": "scheduled"}
         await redis_client.hset(look.task("go"), mapping=fields)
         await redis_client.zadd(keys.scheduled("default"), {"go": int(time.time()) - 1})
@@ -773,11 +776,11 @@ async def test_a_forwarder_looks_at_least_once_in_its_interval_whatever_it_waits
 async def test_a_forwarder_looks_again_soon_after_a_look_that_failed(
     store: Store, look: Look, redis_client: Any
 ) -> None:
-    complaints = Complaints()
-    forwarder = Forwarder(store.delays, ["default"], 3600.0, complaints, Bus(), lambda queue: None)
+    outages = OutageLog()
+    forwarder = Forwarder(store.delays, ["default"], 3600.0, outages, Bus(), lambda queue: None)
     await redis_client.set(keys.due("default"), "no set")
     async with _running(forwarder):
-        await until(lambda: ("forward", "default") in complaints._last, what="a look that fails")
+        await until(lambda: ("forward", "default") in outages._last, what="a look that fails")
         await redis_client.delete(keys.due("default"))
         await redis_client.sadd(keys.QUEUES, "default")
         await redis_client.hset(look.task("go"), mapping={"msg": encode_task(go_message("t")), "state": "scheduled"})
@@ -790,11 +793,11 @@ async def test_what_is_said_on_a_channel_goes_to_whom_it_concerns(store: Store) 
     listening = Subscriber(
         store.redis,
         ["a", "b"],
-        Complaints(),
-        lambda task_id: heard.append(("cancel", task_id)),
-        lambda queue: heard.append(("delay", queue)),
-        lambda queue: heard.append(("room", queue)),
-        lambda queue: heard.append(("told", queue)),
+        OutageLog(),
+        on_cancel=lambda task_id: heard.append(("cancel", task_id)),
+        on_delay=lambda queue: heard.append(("delay", queue)),
+        on_room=lambda queue: heard.append(("room", queue)),
+        on_follow=lambda queue: heard.append(("told", queue)),
     )
     for channel, data in (
         (keys.delay_wakeup("a"), b"1700000000000"),
@@ -807,13 +810,15 @@ async def test_what_is_said_on_a_channel_goes_to_whom_it_concerns(store: Store) 
     assert heard == [("delay", "a"), ("room", "b"), ("told", "a"), ("cancel", "room"), ("cancel", "\ufffd")]
 
 
-def _subscriber(store: Store, complaints: Complaints, delays: list[str | None]) -> Subscriber:
-    return Subscriber(store.redis, ["default"], complaints, print, delays.append, print, print)
+def _subscriber(store: Store, outages: OutageLog, delays: list[str | None]) -> Subscriber:
+    return Subscriber(
+        store.redis, ["default"], outages, on_cancel=print, on_delay=delays.append, on_room=print, on_follow=print
+    )
 
 
 async def test_whoever_listens_again_looks_at_everything_he_may_have_missed(store: Store, redis_client: Any) -> None:
     delays: list[str | None] = []
-    async with _running(_subscriber(store, Complaints(), delays)):
+    async with _running(_subscriber(store, OutageLog(), delays)):
         await until(lambda: delays == [None])
         await redis_client.publish(keys.delay_wakeup("default"), "1")
         await until(lambda: delays == [None, "default"])
@@ -823,7 +828,7 @@ async def test_whoever_listens_again_looks_at_everything_he_may_have_missed(stor
 
 async def test_a_subscriber_that_is_called_off_ends_its_connection(store: Store, redis_client: Any) -> None:
     delays: list[str | None] = []
-    listening = asyncio.create_task(_subscriber(store, Complaints(), delays).run())
+    listening = asyncio.create_task(_subscriber(store, OutageLog(), delays).run())
     await until(lambda: delays == [None])
     assert len(await redis_client.client_list(_type="pubsub")) == 1
     listening.cancel()
@@ -837,15 +842,15 @@ async def test_a_subscriber_that_is_called_off_ends_its_connection(store: Store,
 async def test_a_silent_connection_is_asked_whether_it_still_lives(
     new_server: Callable[..., RealServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriber, "CHECK", 0.05)
+    monkeypatch.setattr(wakeups, "CHECK", 0.05)
     server = new_server()
     store = Store(connect(server.url, timeout=0.3))
-    complaints, delays = Complaints(), list[str | None]()
-    async with _running(_subscriber(store, complaints, delays)):
+    outages, delays = OutageLog(), list[str | None]()
+    async with _running(_subscriber(store, outages, delays)):
         await until(lambda: delays)
         server.freeze()
         try:
-            await until(lambda: complaints.outages, what="notice of a server that hangs")
+            await until(lambda: outages.count, what="notice of a server that hangs")
         finally:
             server.thaw()
         await until(lambda: len(delays) == 2)
@@ -854,10 +859,10 @@ async def test_a_silent_connection_is_asked_whether_it_still_lives(
 
 async def test_a_cancel_whose_manner_cannot_be_asked_for_ends_the_attempt_all_the_same(store: Store) -> None:
     attempt = _attempt(await _active(store, "a"), timeout=1800, grace=3)
-    hands = Hands(1, lambda: None)
-    hands.take(attempt)
+    in_flight = InFlight(1, lambda: None)
+    in_flight.take(attempt)
     cancels = Cancels(connect("unix:///nowhere/x.sock"))
-    Canceller(cancels, hands).told("a")
+    Canceller(cancels, in_flight).cancel("a")
     await until(lambda: attempt.forced is End.CANCELLED)
     assert attempt.then == "", "whoever takes the task next ends it as asked"
 

@@ -11,12 +11,12 @@ import pytest
 from tests.integration.support import FAST
 from tests.support.servers import VALKEY_ONLY
 from veredus import App
+from veredus.handlers.executors.slots import Slots
 from veredus.model.lease import Lease
 from veredus.model.message import TaskMessage
 from veredus.worker import config
+from veredus.worker.attempt import Attempt
 from veredus.worker.config import WorkerConfig
-from veredus.worker.executors.slots import Slots
-from veredus.worker.hands import Attempt
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 

@@ -10,10 +10,10 @@ from tests.support.proxy import proxy_before
 from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import PATIENCE, until
 from veredus import App, ConnectionLost
-from veredus.model.pools import Rooms
-from veredus.store.intake import Entry
+from veredus.model.pools import FreeSlots
 from veredus.store.store import Store, connect
-from veredus.store.work import MOST_BYTES, Ask, Batch, Work
+from veredus.store.tasks.intake import NewTask
+from veredus.store.tasks.work import MOST_BYTES, Batch, DequeueRequest, Work
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
@@ -35,7 +35,7 @@ async def test_large_tasks_run_over_a_slow_link(server: RealServer, look: Look) 
         async with app.worker(lease=6, sweep=0.5, concurrency=100) as worker:
             await until(lambda: len(ran) == 40)
             proxy.rate = 0
-            await until(lambda: not worker._hands.held() and worker._syncer.idle)
+            await until(lambda: not worker._in_flight.held() and worker._syncer.idle)
         assert ran == list(range(40)), "each once"
         assert len(await look.scores("completed")) == 40
         await app.close()
@@ -59,7 +59,7 @@ async def test_the_largest_payloads_are_taken_over_a_slow_link(server: RealServe
         async with app.worker(concurrency=100) as worker:
             await until(lambda: len(ran) == count, seconds=2 * PATIENCE)
             proxy.rate = 0
-            await until(lambda: not worker._hands.held() and worker._syncer.idle)
+            await until(lambda: not worker._in_flight.held() and worker._syncer.idle)
         assert ran == list(range(count)), "each once"
         assert (await look.pending(), await look.active()) == ([], [])
         await app.close()
@@ -68,7 +68,7 @@ async def test_the_largest_payloads_are_taken_over_a_slow_link(server: RealServe
 
 @pytest.mark.parametrize("size", [10, 400_000, 2 * MOST_BYTES])
 async def test_a_dequeue_hands_out_so_many_bytes_but_always_one_task(store: Store, size: int) -> None:
-    await store.intake.add_many("q", [Entry(f"t{number}", b"x" * size) for number in range(5)])
+    await store.intake.add_many("q", [NewTask(f"t{number}", b"x" * size) for number in range(5)])
     work, taken = Work(store.redis, "w", lease_ms=60_000), []
     while rows := (await work.dequeue("q", 5)).rows:
         taken.append([task_id for task_id, _ in rows])
@@ -79,9 +79,9 @@ async def test_a_dequeue_hands_out_so_many_bytes_but_always_one_task(store: Stor
 
 async def test_several_queues_share_the_bytes_of_one_answer(store: Store) -> None:
     for queue in ("a", "b"):
-        await store.intake.add_many(queue, [Entry(f"{queue}{number}", b"x" * 300_000) for number in range(3)])
+        await store.intake.add_many(queue, [NewTask(f"{queue}{number}", b"x" * 300_000) for number in range(3)])
     work = Work(store.redis, "w", lease_ms=60_000)
-    batches = await work.dequeue_each([Ask(queue, 3, Rooms(3, 3, 3)) for queue in ("a", "b")])
+    batches = await work.dequeue_each([DequeueRequest(queue, 3, FreeSlots(3, 3, 3)) for queue in ("a", "b")])
     assert all(isinstance(batch, Batch) and len(batch.rows) == 1 for batch in batches)
 
 

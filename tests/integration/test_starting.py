@@ -14,7 +14,9 @@ from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, until
 from veredus import App, Call, Job, StoreError
+from veredus.store.store import Store
 from veredus.wire import keys
+from veredus.worker import worker as worker_module
 from veredus.worker.roles.forwarder import Forwarder
 from veredus.worker.roles.limiter import Limiter
 from veredus.worker.worker import Worker
@@ -42,7 +44,7 @@ async def _failing_companion(worker: Worker) -> AsyncIterator[None]:
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "server": (Worker, "_check_server"),
+    "server": (worker_module, "check_server"),
     "parts": (Worker, "_compose"),
     "limits": (Limiter, "declare"),
     "burst": (Forwarder, "step"),
@@ -172,12 +174,12 @@ async def test_a_scheduler_that_cannot_start_closes_its_connection(
     @app.cron("@every 1h")
     async def tick() -> None: ...
 
-    async def away(store: Any) -> None:
+    async def away(store: Store) -> None:
         stores.append(store)  # or it would be closed for being forgotten
-        await store.ping()
+        await store.redis.command("PING", key="")
         raise StoreError("away")
 
-    monkeypatch.setattr("veredus.scheduler.service._wait_until_loaded", away)
+    monkeypatch.setattr(Store, "ping", away)
     with pytest.raises(StoreError):
         await app.scheduler().start()
 

@@ -37,7 +37,7 @@ async def test_running_handlers_finish(app: App, look: Look) -> None:
     await worker.start()
     await on_loop.enqueue()
     await in_thread.enqueue()
-    await until(lambda: worker._hands.busy == 2)
+    await until(lambda: worker._in_flight.busy == 2)
     stopping = asyncio.create_task(worker.stop())
     await until(lambda: worker._status == "stopped")
     assert finished == []
@@ -108,8 +108,8 @@ async def test_an_async_handler_that_ignores_being_cancelled_is_given_back_and_i
     worker = app.worker(**{**FAST, "shutdown_timeout": 0.1})
     await worker.start()
     handle = await stubborn.enqueue()
-    await until(lambda: worker._hands.busy == 1)
-    (attempt,) = worker._hands.held()
+    await until(lambda: worker._in_flight.busy == 1)
+    (attempt,) = worker._in_flight.held()
     await worker.stop()
     pending, active = await look.pending(), await look.active()
     release.set()
@@ -148,7 +148,7 @@ async def test_a_worker_starts_once_and_another_can_follow(app: App, look: Look)
     app.task(name="x")(lambda: None)
     worker = app.worker(**FAST)
     async with worker:
-        with pytest.raises(WorkerStopped, match="started before"):
+        with pytest.raises(WorkerStopped, match="already been started"):
             await worker.start()
     with pytest.raises(WorkerStopped):
         await worker.start()
@@ -262,7 +262,7 @@ async def test_a_stop_while_redis_is_away_does_not_hang(new_server: Callable[...
     worker = app.worker(**{**FAST, "shutdown_timeout": 0.5})
     await worker.start()
     await wait.enqueue()
-    await until(lambda: worker._hands.busy == 1)
+    await until(lambda: worker._in_flight.busy == 1)
     server.kill() if how == "killed" else server.freeze()
     try:
         await asyncio.wait_for(worker.stop(), 60)
@@ -315,7 +315,7 @@ async def test_a_process_that_ends_because_of_a_stuck_thread_gives_back_what_wai
             worker._processor.stop()
             second = await waiting.enqueue()
             until_then = time.monotonic() + FAST["lease"]
-            worker._workshop.start("default", await worker._work.dequeue("default", 1), until_then)
+            worker._attempt_runner.start("default", await worker._work.dequeue("default", 1), until_then)
             await worker.wait()
             assert shared.read().is_draining
         assert await look.pending() == [second.id]

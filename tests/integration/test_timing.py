@@ -16,7 +16,7 @@ from tests.support.waiting import until
 from veredus import App, exponential
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
-from veredus.worker.roles.processor import BLOCK
+from veredus.worker.roles.pending_watcher import BLOCK
 
 LATE = 0.5
 """Seconds. One in five tries must be quicker: a busy machine is late now and then, whole seconds every time."""

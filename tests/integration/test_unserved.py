@@ -11,9 +11,9 @@ from tests.integration.support import FAST
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
 from veredus import App, Limit, QueueUnserved
-from veredus.client import served
-from veredus.store.presence import Presence
-from veredus.store.roll import Member, Roll
+from veredus.client import served_check
+from veredus.store.tasks.live_processes import LiveProcess, LiveProcesses
+from veredus.store.tasks.worker_records import WorkerRecords
 from veredus.wire import keys
 from veredus.wire.presence import ServerRecord
 
@@ -29,26 +29,26 @@ BOUND = [{"order_key": "k"}, {"limit_key": "k"}, {"group": "g", "delay": 60}]
 @pytest.fixture
 async def go(store: Any, redis_client: Any) -> None:
     """The record of a Go server that serves `for-go`."""
-    await Presence(store.redis).beat(GO, {})
+    await WorkerRecords(store.redis).beat(GO, {})
     await redis_client.delete(keys.types(GO.host, GO.pid, GO.server_id))
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "FRESH", 0.0)
+    monkeypatch.setattr(served_check, "FRESH", 0.0)
 
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """One entry for each time that a client asked who is alive."""
     found: list[None] = []
-    really = Roll.members
+    really = LiveProcesses.members
 
-    async def members(self: Roll) -> list[Member]:
+    async def members(self: LiveProcesses) -> list[LiveProcess]:
         found.append(None)
         return await really(self)
 
-    monkeypatch.setattr(Roll, "members", members)
+    monkeypatch.setattr(LiveProcesses, "members", members)
     return found
 
 
@@ -144,7 +144,7 @@ async def test_a_worker_that_is_restarted_is_no_reason_to_warn_one_that_stays_aw
             await app.enqueue("t", queue="for-go", order_key="k")
         await app.enqueue("t", queue="for-go", order_key="k")
         assert told(caplog) == []
-        monkeypatch.setattr(served, "RESTART", 0.0)
+        monkeypatch.setattr(served_check, "RESTART", 0.0)
         await app.enqueue("t", queue="for-go", order_key="k")
         assert len(told(caplog)) == 1
         async with app.worker("other", **FAST):
@@ -183,7 +183,7 @@ async def test_a_go_server_may_aggregate_any_group(url: str, caplog: pytest.LogC
 async def test_it_is_asked_once_within_some_seconds(
     url: str, looks: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "FRESH", 60.0)
+    monkeypatch.setattr(served_check, "FRESH", 60.0)
     async with App(url) as app:
         await asyncio.gather(*[app.enqueue("t", queue="for-go", order_key="k") for _ in range(50)])
         await app.enqueue_many([app.call("t", queue="for-go", order_key=f"k{n}") for n in range(50)])

@@ -205,6 +205,15 @@ def traceback_field(found: Picture, golden: Any) -> None:
             found[(path[0], "field", "traceback")] = "where the last failure was raised"
 
 
+@rule("attempt-fields")
+def attempt_fields(found: Picture, golden: Any) -> None:
+    for path, token in list(found.items()):
+        ran = path[1:] in (("msg", "error_msg"), ("msg", "completed_at"))
+        is_given_back = golden["scenario"] == "shutdown-requeue" and (path[1:], token) == (("msg", "type"), "sleep")
+        if ran or is_given_back:
+            found[(path[0], "field", "attempts")] = "the number of records"
+
+
 @rule("deferrals-field")
 def deferrals_field(found: Picture, golden: Any) -> None:
     if golden["scenario"] == "retry-not-failure":

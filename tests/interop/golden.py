@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 from dataclasses import dataclass, field
@@ -54,6 +55,9 @@ class Dump:
     captured: float
     rows: dict[str, Row]
     channels: frozenset[str]
+
+
+STATISTICS = re.compile(r":(recorded:|type_minutes:|type_hours:|errors$|error_minutes:|error_hours:)")
 
 
 @dataclass(frozen=True)
@@ -108,13 +112,18 @@ def instant(text: str) -> datetime:
 
 
 async def take(client: Any) -> Dump:
-    """The whole Redis, in one script. Without the records of a producer's calls, which are gone after 40 seconds: how
-    long a test takes decides whether they are there. What they hold is shown by `test_sent_record`."""
+    """The whole Redis, in one script. Without what comes and goes while a test looks: the records of a producer's
+    calls, which are gone after 40 seconds (shown by `test_sent_record`), which workers are idle
+    (`test_idle_workers`, `test_blocking_wait`), and what workers count (`test_statistics_keys`)."""
     whole, micros, channels, rows = await client.eval(_DUMP, 0)
     parsed = {}
     for key, kind, pttl, value in rows:
         name, kind = key.decode(), kind.decode()
         if ":sent:" in name and 0 < pttl <= 40_000:
+            continue
+        if STATISTICS.search(name) and pttl > 0:
+            continue
+        if name.endswith((":idle", ":watcher")) and 0 < pttl <= 3_600_000:
             continue
         if kind in ("hash", "zset"):
             value = {value[i]: value[i + 1] for i in range(0, len(value), 2)}
@@ -123,7 +132,9 @@ async def take(client: Any) -> Dump:
         elif kind == "string":
             value = value[0]
         parsed[name] = Row(name, kind, pttl, value)
-    return Dump(int(whole) + int(micros) / 1e6, parsed, frozenset(channel.decode() for channel in channels))
+    names = [channel.decode() for channel in channels]
+    listened = frozenset(name for name in names if not name.startswith("asynq:wake:"))
+    return Dump(int(whole) + int(micros) / 1e6, parsed, listened)
 
 
 def golden_dump(name: str) -> Dump:
@@ -373,6 +384,14 @@ class _Painter:
                 and lease.value.get(task_id.encode()) == value.rpartition(b":")[2]
             ):
                 token = "a batch of a worker, and the end of the lease"
+            elif name.startswith("attempt:"):
+                record = json.loads(value)
+                assert record["worker"], record
+                assert record["end"] > 0, record
+                continue
+            elif name == "attempts":
+                records = [other for other in fields if other.startswith(b"attempt:")]
+                token = "the number of records" if int(value) == len(records) else "another number than of records"
             elif name == "traceback":
                 message = protobuf.decode("TaskMessage", fields[b"msg"])[0]
                 stamp = f"{message['last_failed_at']} {message.get('retried', 0)}"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tests.groups.support import GroupQueue
 from tests.interop import protobuf
 from tests.interop.differences import RULES, expected
 from tests.interop.go_peer import LEASE_EXPIRED, GoPeer
-from tests.interop.golden import Picture, differences, golden_dump, picture
+from tests.interop.golden import STATISTICS, Picture, differences, golden_dump, picture
 from tests.interop.replay import Replay
 from tests.support.golden import load
 from tests.support.queue import NOW, Queue
@@ -40,13 +41,13 @@ from veredus import (
 )
 from veredus.model.archive import ASYNQS
 from veredus.model.message import TaskMessage, deadline_of
-from veredus.store import groups, intake
-from veredus.store.limits import LimitDesk
+from veredus.process.outage_log import OutageLog
 from veredus.store.store import Store
+from veredus.store.tasks import groups, intake
+from veredus.store.tasks.limits import LimitStore
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
 from veredus.wire.types import startable
-from veredus.worker.complaints import Complaints
 from veredus.worker.config import WorkerConfig
 from veredus.worker.roles.aggregator import Aggregator
 
@@ -203,6 +204,31 @@ async def test_blocking_wait(url: str, redis_client: Any) -> None:
     await app.close()
 
 
+async def test_idle_workers(url: str, redis_client: Any) -> None:
+    app, ran = _app(url), asyncio.Event()
+
+    @app.task(name="ours")
+    async def ours() -> None:
+        ran.set()
+
+    async with app.worker({"default": 1}):
+        await until(lambda: redis_client.zcard(_key("idle")))
+        ((member, _),) = await redis_client.zrange(_key("idle"), 0, -1, withscores=True)
+        assert 3590 < await redis_client.ttl(_key("idle")) <= 3600
+        assert (await redis_client.pubsub_numsub(member)) == [(member, 1)]
+        await until(lambda: redis_client.exists(_key("watcher")))
+        assert 0 < await redis_client.ttl(_key("watcher")) <= 15
+        async with redis_client.pubsub() as channel:
+            await channel.subscribe(member)
+            assert await channel.get_message(timeout=PATIENCE)
+            await ours.enqueue()
+            await asyncio.wait_for(ran.wait(), PATIENCE)
+            message = await channel.get_message(timeout=PATIENCE)
+            assert message["data"] == b"asynq:{default}:"
+    assert await redis_client.exists(_key("idle"), _key("watcher")) == 0, "a worker that stops is idle no more"
+    await app.close()
+
+
 async def test_batch_memory(url: str, redis_client: Any) -> None:
     await needed("batch-memory", "completed", url, redis_client)
 
@@ -272,9 +298,8 @@ async def test_pending_tidied(url: str, redis_client: Any, caplog: pytest.LogCap
     await app.close()
     assert sorted(seen) == sorted(["twice", last])
     assert all(any(task_id in text for text in caplog.messages) for task_id in ("dangling", "twice"))
-    assert await redis_client.keys(_key("*")) == [
-        key for key in await redis_client.keys(_key("*")) if b":processed" in key or b":batch:" in key
-    ]
+    left = [key for key in await redis_client.keys(_key("*")) if not STATISTICS.search(key.decode())]
+    assert left == [key for key in left if b":processed" in key or b":batch:" in key]
 
 
 async def test_undecodable_archived(url: str, redis_client: Any) -> None:
@@ -589,6 +614,57 @@ async def test_traceback_field(url: str, redis_client: Any) -> None:
     await needed("traceback-field", "retry", url, redis_client)
 
 
+async def test_attempt_fields(url: str, redis_client: Any) -> None:
+    """Go keeps the fields, and what it runs has no record: the list of attempts says so."""
+    app = _app(url)
+
+    @app.task(name="t", max_retry=5, retry_delay=3600)
+    async def fail() -> None:
+        raise ValueError("here")
+
+    handle = await fail.enqueue()
+    async with app.worker({"default": 1}):
+        await _reaches(redis_client, handle.id, b"retry")
+    await app.inspector().run("default", handle.id)
+    peer = GoPeer(redis_client)
+    message = await peer.dequeue()
+    assert message is not None
+    await peer.retry(message, 60, "of Go")
+    found = [(one.attempt, one.outcome, one.error) for one in await handle.attempts()]
+    assert found == [(1, "failed", "here"), (2, "not recorded", "")]
+    assert (await _hash(redis_client, handle.id))[b"attempts"] == b"1"
+    await app.close()
+    await redis_client.flushdb()
+    await needed("attempt-fields", "retry", url, redis_client)
+
+
+async def test_statistics_keys(url: str, redis_client: Any) -> None:
+    """What Go runs is in the daily counters alone."""
+    app = _app(url)
+
+    @app.task(name="t", max_retry=0)
+    async def fail() -> None:
+        raise ValueError("here")
+
+    handle = await fail.enqueue()
+    async with app.worker({"default": 1}):
+        await _reaches(redis_client, handle.id, b"archived")
+    await fail.enqueue()
+    peer = GoPeer(redis_client)
+    message = await peer.dequeue()
+    assert message is not None
+    await peer.archive(message, "of Go")
+    inspector = app.inspector()
+    (one,) = await inspector.type_stats()
+    assert (one.type, one.counted.processed, one.counted.failed) == ("t", 1, 1)
+    assert [(one.error, one.count) for one in await inspector.errors()] == [("here", 1)]
+    assert (await inspector.queue("default")).failed == 2
+    ours = [name for name in await redis_client.keys("*") if STATISTICS.search(name.decode())]
+    assert len(ours) == 6
+    assert all([await redis_client.ttl(name) > 0 for name in ours])
+    await app.close()
+
+
 async def test_cancel_is_no_failure(url: str, redis_client: Any) -> None:
     """A task that was cancelled for good has run, but not failed; Asynq's own way of cancelling is a failed attempt."""
     app = _app(url)
@@ -731,7 +807,10 @@ async def test_timeout_zero(url: str, redis_client: Any) -> None:
 async def test_refused_arguments(url: str, redis_client: Any) -> None:
     app = _app(url)
     naive = datetime(2030, 1, 1)  # noqa: DTZ001 - refused because it is naive
-    for wrong in ({"max_retry": -5}, {"timeout": -1}, {"queue": "}q"}, {"deadline": naive}):
+    wrongs: list[dict[str, Any]] = [{"max_retry": -5}, {"timeout": -1}, {"deadline": naive}]
+    wrongs += [{"task_id": "a\nb"}, {"task_id": " a"}, {"group": "g\0"}, {"group": "g" * 501}]
+    wrongs += [{"queue": name} for name in ("}q", "q{1}", "a,b", "q" * 201)]
+    for wrong in wrongs:
         with pytest.raises(ConfigError):
             await app.enqueue("t", b"", **wrong)
     with pytest.raises(PayloadTooLarge):
@@ -944,6 +1023,39 @@ async def test_waiting_fields(url: str, redis_client: Any) -> None:
     assert b'"share": 0.5' in fields[b"progress"]
 
 
+async def test_durable_tasks(url: str, redis_client: Any) -> None:
+    app = _app(url)
+
+    async def fee() -> int:
+        return 7
+
+    @app.task(name="t")
+    async def order() -> None:
+        await current().step(fee)
+        await current().wait_for("paid")
+
+    handle = await order.enqueue()
+    async with app.worker({"default": 1}):
+        await until(lambda: redis_client.hget(_key(f"t:{handle.id}"), "waiting"), what="the wait")
+        fields = await _hash(redis_client, handle.id)
+        assert await redis_client.zrange(_key("scheduled"), 0, -1, withscores=True) == [
+            (handle.id.encode(), 9999999998)
+        ]
+        assert await redis_client.zcard(_key("waits")) == 1
+    assert len(fields[b"run"]) == 10
+    assert fields[b"waiting"].startswith(b"event 0 ")
+    assert {name: fields[name] for name in (b"s:fee", b"e:paid", b"front", b"state")} == {
+        b"s:fee": b"+j7",
+        b"e:paid": b"0",
+        b"front": b"1",
+        b"state": b"scheduled",
+    }
+    assert await redis_client.smembers("asynq:veredus:{e%02x}:waiters:paid" % (zlib.crc32(b"paid") % 64))
+    await app.emit("paid")
+    assert await redis_client.lrange(_key("pending"), 0, -1) == [handle.id.encode()]
+    await app.close()
+
+
 async def test_followers(url: str, redis_client: Any) -> None:
     app = _app(url)
     handle = await app.enqueue("t", b"")
@@ -1061,7 +1173,7 @@ def _aggregator(store: Store, **settings: Any) -> Aggregator:
         raise AssertionError("nothing was ripe")
 
     nobody: Any = None
-    return Aggregator(store.groups, app.aggregations, {"default": 1}, nobody, Complaints())
+    return Aggregator(store.groups, app.aggregations, {"default": 1}, nobody, OutageLog())
 
 
 async def test_group_failure(url: str, redis_client: Any) -> None:
@@ -1208,7 +1320,7 @@ async def test_limits_keys(url: str, store: Store, redis_client: Any) -> None:
     await redis_client.flushall()
 
     # Go is not limited, and keeps the fields.
-    queue, peer, desk = Queue(store.redis, redis_client, "default"), GoPeer(redis_client), LimitDesk(store.redis)
+    queue, peer, desk = Queue(store.redis, redis_client, "default"), GoPeer(redis_client), LimitStore(store.redis)
     await desk.declare("default", {"task:t": "1 0 0", "task-key:t": "1 0 0"})
     first, second, third = [(await app.enqueue("t", limit_key="l")).id for _ in range(3)]
     await app.close()
@@ -1254,7 +1366,7 @@ async def test_semaphore_clock(store: Store, redis_client: Any, monkeypatch: pyt
     seconds, _ = await redis_client.time()
     await redis_client.zadd("asynq:sema:s", {"over": seconds - 2})
     assert await peer.acquire("s", 2, "go", seconds + 500)
-    desk = LimitDesk(store.redis)
+    desk = LimitStore(store.redis)
     assert await desk.acquire("s", 2, "ours", seconds + 600)
     assert not await desk.acquire("s", 2, "more", seconds + 600)
     assert not await peer.acquire("s", 2, "more", seconds + 600)

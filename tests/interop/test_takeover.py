@@ -29,10 +29,10 @@ class Recorder:
     def __init__(self, url: str) -> None:
         self.app = App(url)
         self.jobs: list[Job] = []
-        self.app.handler("*")(self._note)
 
-    async def _note(self, job: Job) -> None:
-        self.jobs.append(job)
+        @self.app.handler("*")
+        async def note(job: Job) -> None:
+            self.jobs.append(job)
 
     def seen(self) -> Counter[Any]:
         return Counter(
@@ -179,7 +179,7 @@ def _check_completed(before: Dump, left: dict[str, Row], fate: Fate) -> None:
             assert 0 <= int(scores[task_id.encode()]) - completed_at - message["retention"] <= 1
             assert message == protobuf.decode("TaskMessage", was[b"msg"])[0]
             assert now[b"state"] == b"completed"
-            assert now.keys() == was.keys() - {b"pending_since"}
+            assert now.keys() == was.keys() - {b"pending_since"} | {b"attempts", b"attempt:1"}
 
 
 def _check_overdue(before: Dump, left: dict[str, Row], fate: Fate) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.limits.test_scripts import fill, message, settle, take
 from tests.order.support import Bound, go_run
 from tests.support.keyspace import breaches
@@ -46,6 +48,29 @@ async def test_room_kept_for_one_who_was_called_is_not_for_others_even_if_nobody
     await q.client.rpush(q.key("pending"), "late")
     assert await take(q) == ["b"]
     assert await q.states() == {"b": "active", "late": "parked"}
+
+
+@pytest.mark.parametrize("by_go", ["deleted", "archived", "taken"])
+async def test_no_room_is_kept_for_one_that_go_took_away_from_pending(q: Bound, by_go: str) -> None:
+    """Go knows nothing of the room: a queue that it deleted would stand still for ten seconds."""
+    await q.limits.declare("q", {"task:t": "1 0 0"})
+    await fill(q, "t", "a", "b")
+    await take(q)
+    await settle(q, "done", "a")
+    assert await members(q, "called:task:t") == ["b"]
+    await q.client.lrem(q.key("pending"), 0, "b")
+    if by_go == "deleted":
+        await q.client.delete(q.task("b"))
+    elif by_go == "archived":
+        await q.client.hset(q.task("b"), "state", "archived")
+        await q.client.zadd(q.key("archived"), {"b": NOW // 1000})
+    else:
+        await q.client.hset(q.task("b"), "state", "active")
+        await q.client.lpush(q.key("active"), "b")
+        await q.client.zadd(q.key("lease"), {"b": NOW // 1000 + 30})
+    await fill(q, "t", "late")
+    assert await take(q) == ["late"]
+    assert await members(q, "called:task:t") == []
 
 
 async def test_who_was_called_takes_the_room_kept_and_no_other(q: Bound) -> None:

@@ -165,7 +165,7 @@ async def test_the_order_key_counts_where_there_is_no_limit_key(q: Bound) -> Non
     assert await take(q) == []
     assert await q.states() == {"b": "parked"}
     assert breaches(await q.everything()) == []
-    await q.tend()
+    await q.advance_stale_lanes()
     assert await q.states() == {"b": "parked"}, "its turn, but not before there is room"
     q.now += 1000
     await q.forward(now=q.now)
@@ -359,6 +359,7 @@ async def test_a_start_costs_the_same_however_many_wait(q: Bound) -> None:
 @VALKEY_ONLY
 async def test_without_limits_and_order_keys_a_task_costs_not_one_command_more(q: Bound) -> None:
     """What the scripts of a plain task call, counted."""
+    q.redis.is_watching = False
     await q.client.config_resetstat()
     await q.enqueue("a")
     await q.dequeue(1)

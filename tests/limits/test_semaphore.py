@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.servers import VALKEY_ONLY
+from tests.support.timed import at
 from tests.support.waiting import until
 from veredus import App, ConfigError, current
-from veredus.store.limits import LimitDesk
 from veredus.store.store import Store
+from veredus.store.tasks.limits import LimitStore
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 KEY = "asynq:sema:smtp"
@@ -46,11 +47,11 @@ async def test_a_handler_takes_a_token_until_its_deadline(url: str, redis_client
 
 
 async def test_what_go_took_counts_and_lapses(store: Store, redis_client: Any) -> None:
-    desk = LimitDesk(store.redis, now_ms=1_700_000_000_500)
+    limits = LimitStore(at(store.redis, 1_700_000_000_500))
     await redis_client.zadd(KEY, {"go-task": 1_700_000_000})
-    assert await desk.acquire("smtp", 1, "ours", 1_700_000_100) is False
-    desk = LimitDesk(store.redis, now_ms=1_700_000_001_000)
-    assert await desk.acquire("smtp", 1, "ours", 1_700_000_100) is True
+    assert await limits.acquire("smtp", 1, "ours", 1_700_000_100) is False
+    limits = LimitStore(at(store.redis, 1_700_000_001_000))
+    assert await limits.acquire("smtp", 1, "ours", 1_700_000_100) is True
     assert await redis_client.zrange(KEY, 0, -1) == [b"ours"]
 
 

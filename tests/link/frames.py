@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from veredus.model.delivery import Cursor
 from veredus.model.frames import FRAMES, MAX_NUMBER, Frame, Gap, Kind, Limits, OpenRequest, Resume
-from veredus.wire.gateway_schema import MAX_METADATA_KEY, MESSAGES, Field
+from veredus.wire.gateway_schema import MAX_METADATA_KEY, MESSAGES, SchemaField
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=16)
 numbers = st.integers(0, MAX_NUMBER)
@@ -24,7 +24,7 @@ bodies = st.one_of(
 _NESTED: dict[str, Any] = {"Cursor": Cursor, "Resume": Resume, "Limits": Limits, "OpenRequest": OpenRequest}
 
 
-def _field(name: str, field: Field) -> st.SearchStrategy[Any]:
+def _field(name: str, field: SchemaField) -> st.SearchStrategy[Any]:
     kind = field.kind
     if kind == "Kind":
         return st.sampled_from(Kind)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from veredus.link.session import Entry, LinkConfig, ServerLink
+from veredus.link.session import LinkConfig, LogEntry, ServerLink
 from veredus.model.delivery import Cursor
 from veredus.model.frames import Frame, Hello, Message, Welcome
-from veredus.wire.frames import codec, encode_tail
+from veredus.wire.frames import codec, encode_stored
 
 PROTOBUF = codec("protobuf")
 EPOCH = "e1"
@@ -15,14 +15,14 @@ START = Cursor(EPOCH, 0, 0)
 
 
 def tail(text: str = "x", size: int = 0) -> bytes:
-    return encode_tail(Message(type=text, body=b"1" * size))
+    return encode_stored(Message(type=text, body=b"1" * size))
 
 
-def entry(seq: int, *, ts: int = 0, expiry: int = 0, size: int = 0) -> Entry:
-    return Entry(seq, ts or 1000 + seq, expiry, tail(f"m{seq}", size))
+def entry(seq: int, *, ts: int = 0, expiry: int = 0, size: int = 0) -> LogEntry:
+    return LogEntry(seq, ts or 1000 + seq, expiry, tail(f"m{seq}", size))
 
 
-def entries(first: int, last: int, **more: int) -> list[Entry]:
+def entries(first: int, last: int, **more: int) -> list[LogEntry]:
     return [entry(seq, **more) for seq in range(first, last + 1)]
 
 

@@ -9,7 +9,7 @@ from veredus.errors import ConfigError
 from veredus.link.session import (
     Accepted,
     ClientLink,
-    Discontinuity,
+    Discontinued,
     Ended,
     Going,
     Lost,
@@ -289,7 +289,7 @@ def test_what_was_rejected_as_retryable_may_be_sent_again_or_given_up() -> None:
     drain(link)
     link.receive(sent(Reject(3, 503, True, 50, "away")), 1.0)
     _, events, again = reconnect(link, welcome("reset", sid="other", reason="unknown"))
-    assert Rejected(1, 504, False, 0, "the session is gone; the outcome is unknown") in events
+    assert Rejected(1, 504, False, 0, "the session is lost; the outcome is unknown") in events
     assert again == [Request(3, "c")], "it did not run in the old session"
 
 
@@ -299,8 +299,8 @@ def test_a_reset_is_told_once_and_counts_from_its_own_cursor() -> None:
     link.receive(sent(message(1), message(2)), 1.0)
     base = Cursor("e2", 7, 5000)
     _, events, again = reconnect(link, welcome("reset", cursor=base, reason="fork", top=8))
-    assert [type(event) for event in events] == [Welcomed, Discontinuity]
-    assert events[1] == Discontinuity("fork")
+    assert [type(event) for event in events] == [Welcomed, Discontinued]
+    assert events[1] == Discontinued("fork")
     assert again == [Request(1, "a")]
     link.done(at(2), 2.0)  # of the old epoch
     assert link.cursor == base
@@ -330,7 +330,7 @@ def test_a_fork_behind_what_was_done_is_found_by_the_time_of_a_repeated_message(
     replaced = Message(3, 7000)
     events = link.receive(sent(message(2), replaced, Message(4, 7001)), 2.0)
     assert events == [
-        Discontinuity("fork"),
+        Discontinued("fork"),
         Received(replaced, Cursor(EPOCH, 3, 7000)),
         Received(Message(4, 7001), Cursor(EPOCH, 4, 7001)),
     ]
@@ -345,7 +345,7 @@ def test_a_log_that_ends_before_what_was_received_is_a_discontinuity() -> None:
     link.receive(sent(*(message(seq) for seq in range(1, 5))), 1.0)
     link.done(at(1), 1.0)
     _, events, _ = reconnect(link, welcome("resumed", cursor=at(1), top=2))
-    assert events[1:] == [Discontinuity("fork")]
+    assert events[1:] == [Discontinued("fork")]
     assert link.received == at(2)
     assert link.receive(sent(message(2), Message(3, 7000)), 2.0) == [Received(Message(3, 7000), Cursor(EPOCH, 3, 7000))]
 
@@ -376,7 +376,7 @@ def test_when_the_session_is_gone_what_was_sent_is_given_up_and_what_was_not_is_
     link.connected(1.0)
     drain(link)
     events = link.receive(sent(welcome("reset", sid="p001-other", cursor=Cursor("e9", 0, 0), reason="unknown")), 1.0)
-    assert events[1] == Discontinuity("unknown")
+    assert events[1] == Discontinued("unknown")
     assert isinstance(events[2], Rejected)
     assert (events[2].rid, events[2].code, events[2].retryable) == (1, 504, False)
     assert len(events) == 3

@@ -29,7 +29,7 @@ from veredus.model.frames import (
     Type,
 )
 from veredus.wire.frame_json import NAMES
-from veredus.wire.frames import codec, decode_tail, encode_tail
+from veredus.wire.frames import codec, decode_stored, encode_stored
 from veredus.wire.framing import with_length
 from veredus.wire.gateway_schema import MESSAGES, message_class
 from veredus.wire.varint import varint
@@ -68,9 +68,9 @@ def test_the_envelope_is_the_frame_message_of_the_schema(frame: Frame) -> None:
 @calm
 @given(value(Message), st.integers(1, MAX_NUMBER), st.integers(1, MAX_NUMBER))
 def test_a_tail_with_number_and_time_is_the_whole_message(message: Message, seq: int, ts: int) -> None:
-    tail = encode_tail(message)
+    tail = encode_stored(message)
     whole = message._replace(seq=seq, ts=ts)
-    assert decode_tail(tail) == message._replace(seq=0, ts=0)
+    assert decode_stored(tail) == message._replace(seq=0, ts=0)
     for encoding in ("protobuf", "json"):
         assert _one(encoding, codec(encoding).message_frame(seq, ts, tail)) == whole
     assert PROTOBUF.message_frame(seq, ts, tail) == PROTOBUF.encode(whole)
@@ -83,7 +83,7 @@ def test_message_frame_at_every_width_of_its_lengths(size: int) -> None:
     message = Message(seq=7, ts=8, body=b"x" * size, encoding="raw")
     for around in range(-6, 7):
         message = message._replace(body=b"x" * max(0, size + around))
-        assert PROTOBUF.message_frame(7, 8, encode_tail(message)) == PROTOBUF.encode(message)
+        assert PROTOBUF.message_frame(7, 8, encode_stored(message)) == PROTOBUF.encode(message)
 
 
 @calm
@@ -112,12 +112,12 @@ def test_json_frames_stand_on_one_line_each(expected: list[Frame]) -> None:
 
 
 def test_a_json_body_with_line_breaks_is_put_on_one_line_and_what_is_no_json_travels_as_bytes() -> None:
-    pretty = encode_tail(Message(body=b'{\n  "a": [1,\r\n 2]\n}'))
+    pretty = encode_stored(Message(body=b'{\n  "a": [1,\r\n 2]\n}'))
     frame = JSON.message_frame(1, 1, pretty)
     assert frame.count(b"\n") == 1
     assert json.loads(frame)["body"] == {"a": [1, 2]}
     for broken in (b"{", b"\xff", b'"\xff"', b"1 2", b'"a\nb"', b"[" * 5000):
-        frame = JSON.message_frame(1, 1, encode_tail(Message(body=broken)))
+        frame = JSON.message_frame(1, 1, encode_stored(Message(body=broken)))
         assert "body" not in json.loads(frame)
         back = _one("json", frame)
         assert isinstance(back, Message)
@@ -295,13 +295,13 @@ def test_a_frame_of_no_bytes_and_one_that_lies_about_its_length_are_refused() ->
 )
 def test_a_producer_is_told_which_field_is_wrong(message: Message, field: str) -> None:
     with pytest.raises(ConfigError, match=f"^{field}"):
-        encode_tail(message)
+        encode_stored(message)
 
 
 def test_text_that_is_no_unicode_is_cleaned_not_refused() -> None:
-    tail = encode_tail(Message(title="a\ud800b", metadata={"k\ud800": "v"}))
-    assert decode_tail(tail).title == "a?b"
-    assert decode_tail(tail).metadata == {"k?": "v"}
+    tail = encode_stored(Message(title="a\ud800b", metadata={"k\ud800": "v"}))
+    assert decode_stored(tail).title == "a?b"
+    assert decode_stored(tail).metadata == {"k?": "v"}
 
 
 def test_kinds_are_numbered_from_one() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.link.support import EPOCH, entries, open_server, sent
 from veredus.errors import ConfigError
+from veredus.link.server import MAX_UNREAD_ANSWERS
 from veredus.link.session import Acked, Ended, LinkConfig, ServerEvent, ServerLink
 from veredus.model.delivery import Cursor
 from veredus.model.frames import Ack, Auth, Cancel, CloseCode, Frame, Hello, Join, Leave, Pong, Request, Welcome
@@ -133,6 +134,15 @@ def test_a_client_may_be_allowed_more_or_fewer_frames_than_others() -> None:
     link = open_server(LinkConfig(frame_burst=5))
     link.allow(1.0, 2.0, 0.0)
     assert ended(CloseCode.RATE_LIMITED, link.receive(sent(*[Join("g")] * 3), 0.0))
+
+
+def test_a_client_may_leave_a_window_and_so_many_answers_unread() -> None:
+    link = open_server(LinkConfig(window_messages=16))
+    for rid in range(1, 16 + MAX_UNREAD_ANSWERS + 1):
+        link.accept(rid, 0.0)
+    assert link.receive(sent(Join("g")), 0.0) == [Join("g")]
+    link.accept(9999, 0.0)
+    assert ended(CloseCode.RATE_LIMITED, link.receive(sent(Join("g")), 0.0))
 
 
 @pytest.mark.parametrize("name", ["frame_rate", "ack_rate"])

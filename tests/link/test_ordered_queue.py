@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from veredus.link.ordered_queue import Enqueued, OrderedMessage, OrderedMessageQueue, Outcome
+from veredus.link.ordered_queue import Enqueued, OrderedMessage, OrderedMessageQueue, QueueOutcome
 from veredus.model.frames import FrameError
 
 
@@ -43,16 +43,16 @@ def queue(wire: Wire) -> OrderedMessageQueue:
     return OrderedMessageQueue("s", wire)
 
 
-def put(queue: OrderedMessageQueue, *seqs: int, now: float = 0.0) -> list[Outcome]:
+def put(queue: OrderedMessageQueue, *seqs: int, now: float = 0.0) -> list[QueueOutcome]:
     return [queue.enqueue_message(seq, b"%d" % seq, now).outcome for seq in seqs]
 
 
 def test_the_expected_number_is_sent_a_later_one_waits_an_earlier_one_is_a_duplicate(
     queue: OrderedMessageQueue, wire: Wire
 ) -> None:
-    assert put(queue, 1, 3, 2) == [Outcome.SENT, Outcome.WAITING, Outcome.SENT]
+    assert put(queue, 1, 3, 2) == [QueueOutcome.SENT, QueueOutcome.WAITING, QueueOutcome.SENT]
     assert wire.sent == [1, 2, 3]
-    assert queue.enqueue_message(2, b"", 0) == Enqueued(Outcome.DUPLICATE, 2, 4)
+    assert queue.enqueue_message(2, b"", 0) == Enqueued(QueueOutcome.DUPLICATE, 2, 4)
 
 
 def test_the_eight_statistics(queue: OrderedMessageQueue) -> None:
@@ -81,7 +81,7 @@ def test_fifty_senders_at_once_leave_in_order(queue: OrderedMessageQueue, wire: 
 
 
 def test_a_message_waits_once_however_often_it_comes(queue: OrderedMessageQueue) -> None:
-    assert put(queue, 3, 3, 3) == [Outcome.WAITING, Outcome.DUPLICATE, Outcome.DUPLICATE]
+    assert put(queue, 3, 3, 3) == [QueueOutcome.WAITING, QueueOutcome.DUPLICATE, QueueOutcome.DUPLICATE]
     assert queue.queue_size == 1
 
 
@@ -92,10 +92,10 @@ def test_o1_a_failed_write_changes_no_counter_and_the_message_stays_first(
     put(queue, 1)
     wire.broken, wire.raises = True, raises
     before = queue.get_queue_stats()
-    assert put(queue, 2, 3) == [Outcome.WAITING, Outcome.WAITING]
+    assert put(queue, 2, 3) == [QueueOutcome.WAITING, QueueOutcome.WAITING]
     after = queue.get_queue_stats()
     assert after == {**before, "queue_size": 2}
-    assert put(queue, 2) == [Outcome.DUPLICATE]
+    assert put(queue, 2) == [QueueOutcome.DUPLICATE]
     wire.broken = False
     assert queue.process_waiting_messages(1.0) == 2
     assert wire.sent == [1, 2, 3]
@@ -105,18 +105,18 @@ def test_o2_clean_up_never_makes_a_gap_permanent(queue: OrderedMessageQueue, wir
     put(queue, 1, 3, 4, now=0.0)
     assert queue.clean_up(31.0).dropped == 2  # they are in the log, and will be read again
     assert queue.next_expected_seq == 2
-    assert put(queue, 2, 3, 4, now=31.0) == [Outcome.SENT] * 3
+    assert put(queue, 2, 3, 4, now=31.0) == [QueueOutcome.SENT] * 3
     assert wire.sent == [1, 2, 3, 4]
 
 
 def test_o3_a_full_queue_never_refuses_the_message_that_unblocks_it(wire: Wire) -> None:
     queue = OrderedMessageQueue("s", wire, max_queue_size=3)
-    assert put(queue, 2, 3, 4, 5) == [Outcome.WAITING] * 3 + [Outcome.FULL]
-    assert put(queue, 1) == [Outcome.SENT]
+    assert put(queue, 2, 3, 4, 5) == [QueueOutcome.WAITING] * 3 + [QueueOutcome.FULL]
+    assert put(queue, 1) == [QueueOutcome.SENT]
     assert wire.sent == [1, 2, 3, 4]
     wire.broken = True
-    assert put(queue, 6, 7, 8, 9) == [Outcome.WAITING] * 3 + [Outcome.FULL]
-    assert put(queue, 5) == [Outcome.WAITING]
+    assert put(queue, 6, 7, 8, 9) == [QueueOutcome.WAITING] * 3 + [QueueOutcome.FULL]
+    assert put(queue, 5) == [QueueOutcome.WAITING]
 
 
 def test_o4_retransmission_is_in_ascending_order(queue: OrderedMessageQueue, wire: Wire) -> None:
@@ -176,7 +176,7 @@ def test_o6_o7_resync_jumps_forgets_and_sends_what_was_waiting_for_it(queue: Ord
     assert wire.sent == [11, 12]
     assert queue.get_queue_stats()["next_expected_seq"] == 13
     assert queue.get_queue_stats()["last_acked_seq"] == 10
-    assert put(queue, 13) == [Outcome.SENT]
+    assert put(queue, 13) == [QueueOutcome.SENT]
     assert wire.sent == [11, 12, 13, 14]
 
 
@@ -232,7 +232,7 @@ def test_o13_the_way_out_is_given_once_when_the_queue_is_made(wire: Wire) -> Non
 def test_a_stopped_queue_takes_nothing_and_holds_nothing(queue: OrderedMessageQueue) -> None:
     put(queue, 1, 3)
     queue.stop()
-    assert put(queue, 2) == [Outcome.STOPPED]
+    assert put(queue, 2) == [QueueOutcome.STOPPED]
     stats = queue.get_queue_stats()
     assert (stats["stopped"], stats["pending_count"], stats["queue_size"]) == (True, 0, 0)
     assert queue.pending_bytes == queue.waiting_bytes == 0
@@ -262,10 +262,10 @@ class Machine(RuleBasedStateMachine):
         outcome = self.queue.enqueue_message(seq, b"x", self.now).outcome
         self._note(start)
         if seq == expected:
-            assert outcome is not Outcome.FULL
+            assert outcome is not QueueOutcome.FULL
         if seq < expected:
-            assert outcome is Outcome.DUPLICATE
-        if outcome is Outcome.SENT:
+            assert outcome is QueueOutcome.DUPLICATE
+        if outcome is QueueOutcome.SENT:
             assert self.wire.sent[start] == seq
 
     @rule(back=st.integers(0, 5))

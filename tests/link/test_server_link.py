@@ -238,6 +238,20 @@ def test_little_room_is_enough_for_all_that_is_missing() -> None:
     assert link.wanted() is None, "small reads are saved up while more is missing than would fit"
 
 
+@pytest.mark.parametrize(("window_bytes", "reads"), [(40_000, True), (39_999, True), (39_996, False)])
+def test_reads_wait_until_a_quarter_of_the_windows_bytes_is_free(window_bytes: int, reads: bool) -> None:
+    """Three messages of 10,000 bytes are on their way; a quarter is rounded down."""
+    link = open_server(LinkConfig(window_bytes=window_bytes))
+    first = entry(1, size=9000)
+    pending = open_server()
+    pending.offer_entries([first], 0.0)
+    fill = 10_000 - pending.pending_bytes
+    link.offer_entries(entries(1, 3, size=9000 + fill), 0.0)
+    assert link.pending_bytes == 30_000
+    link.note_top(4)
+    assert (link.wanted() is not None) is reads
+
+
 def test_entries_far_ahead_do_not_fill_the_memory() -> None:
     link = open_server(LinkConfig(window_messages=16))
     link.offer_entries(entries(5, 2000), 1.0)
@@ -271,15 +285,15 @@ def test_behind_a_gap_the_log_is_known_by_the_time_of_its_floor() -> None:
     link = open_server()
     link.offer_entries(entries(1, 2), 1.0)
     link.offer_read(EPOCH, 6, 6, 6, [], 1.0, floor_ts=1006)
-    link.doubt()
+    link.verify_log()
     assert link.offer_read(EPOCH, 6, 6, 6, [], 2.0, floor_ts=1006) == []
-    link.doubt()
+    link.verify_log()
     read = link.offer_read(EPOCH, 6, 6, 6, [], 3.0, floor_ts=9999)
     assert ended(CloseCode.INSUFFICIENT_STATE, read)
     link = open_server()
     link.offer_entries(entries(1, 2), 1.0)
     link.offer_read(EPOCH, 6, 6, 6, [], 1.0)  # its time is not known
-    link.doubt()
+    link.verify_log()
     assert link.offer_read(EPOCH, 6, 6, 6, [], 2.0, floor_ts=1006) == []
 
 
@@ -335,7 +349,7 @@ def test_in_doubt_hints_wait_until_a_read_has_shown_the_last_one_again() -> None
     link.offer_entries(entries(1, 3), 1.0)
     drain(link)
     assert link.wanted() is None
-    link.doubt()
+    link.verify_log()
     assert link.offer_entries([entry(4)], 1.0) == []
     assert not link.has_output
     wanted = link.wanted()
@@ -344,7 +358,7 @@ def test_in_doubt_hints_wait_until_a_read_has_shown_the_last_one_again() -> None
     assert link.offer_read(EPOCH, 0, 0, 4, entries(3, 4), 1.0) == []
     assert seqs(drain(link)) == [4]
     assert link.wanted() is None
-    link.doubt()
+    link.verify_log()
     read = link.offer_read(EPOCH, 0, 0, 5, [entry(4, ts=9000), entry(5, ts=9001)], 1.0)
     assert ended(CloseCode.INSUFFICIENT_STATE, read)
 
@@ -353,7 +367,7 @@ def test_a_hint_that_comes_in_doubt_is_read_afterwards() -> None:
     link = open_server()
     link.offer_entries(entries(1, 3), 1.0)
     drain(link)
-    link.doubt()
+    link.verify_log()
     assert link.wanted() is not None
     link.offer_entries([entry(4)], 1.0)
     link.offer_read(EPOCH, 0, 0, 3, [entry(3)], 1.0)  # what the log was when it was asked
@@ -363,7 +377,7 @@ def test_a_hint_that_comes_in_doubt_is_read_afterwards() -> None:
 def test_in_doubt_the_last_one_is_read_again_although_the_window_is_full() -> None:
     link = open_server(LinkConfig(window_messages=3, window_bytes=10_000))
     link.offer_entries([entry(1), entry(2), entry(3, size=9800)], 1.0)
-    link.doubt()
+    link.verify_log()
     assert link.wanted() == Wanted(3, 1, 1024)
 
 
@@ -384,7 +398,7 @@ def test_in_doubt_the_floor_tells_when_all_is_acknowledged() -> None:
         link = open_server()
         link.offer_entries(entries(1, 3), 1.0)
         link.receive(sent(Ack(3)), 1.0)
-        link.doubt()
+        link.verify_log()
         link.offer_read(EPOCH, 3, 0, 3, [], 1.0, floor_ts=floor_ts)
         assert link.state == state
 

@@ -14,19 +14,19 @@ from tests.support.sizes import FULL
 from veredus.link.session import (
     Acked,
     ClientLink,
-    Discontinuity,
+    Discontinued,
     Ended,
-    Entry,
     LinkConfig,
+    LogEntry,
     Lost,
     Received,
     Rejected,
     ServerLink,
     Welcomed,
 )
-from veredus.model.delivery import Cursor, LogState, Reason, Verdict, judge_cursor
+from veredus.model.delivery import AttachResult, Cursor, LogState, ResetReason, judge_cursor
 from veredus.model.frames import Hello, Kind, Message, OpenRequest, Request, Welcome
-from veredus.wire.frames import encode_tail
+from veredus.wire.frames import encode_stored
 
 CONFIG = LinkConfig(window_messages=6, window_bytes=4000, flush_messages=3, flush_bytes=500)
 
@@ -36,7 +36,7 @@ class Log:
 
     def __init__(self) -> None:
         self.epoch = "e1"
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.floor = self.floor_ts = self.policy_floor = 0
         self.clock = 1000
         self.requests: dict[int, str] = {}
@@ -47,9 +47,9 @@ class Log:
     def top(self) -> int:
         return self.floor + len(self.entries)
 
-    def append(self, message: Message) -> Entry:
+    def append(self, message: Message) -> LogEntry:
         self.clock += 1
-        entry = Entry(self.top + 1, self.clock, 0, encode_tail(message))
+        entry = LogEntry(self.top + 1, self.clock, 0, encode_stored(message))
         self.entries.append(entry)
         self.owed.add(entry.ts)
         return entry
@@ -65,14 +65,14 @@ class Log:
         self.trim(seq)
         return True
 
-    def read(self, first: int, count: int) -> list[Entry]:
+    def read(self, first: int, count: int) -> list[LogEntry]:
         return self.entries[max(0, first - self.floor - 1) :][:count]
 
-    def attach(self, cursor: Cursor) -> tuple[Verdict, Reason, tuple[int, int] | None]:
+    def attach(self, cursor: Cursor) -> tuple[AttachResult, ResetReason, tuple[int, int] | None]:
         at = next((entry.ts for entry in self.entries if entry.seq == cursor.seq), None)
         state = LogState(self.epoch, self.top, self.floor, self.floor_ts, self.policy_floor)
         verdict, reason, gap = judge_cursor(state, cursor, at)
-        if verdict is Verdict.RESET:
+        if verdict is AttachResult.RESET:
             self.epochs += 1
             self.epoch = f"e{self.epochs}"
         else:
@@ -182,7 +182,7 @@ class TwoEnds(RuleBasedStateMachine):
         self.log.clock += 5
         self.resets += 1
         if self.server is not None:  # the gateway's connection to the store broke
-            self.server.doubt()
+            self.server.verify_log()
 
     @rule(seconds=st.sampled_from([0.05, 0.2, 3.0, 11.0]))
     def wait(self, seconds: float) -> None:
@@ -279,7 +279,7 @@ class TwoEnds(RuleBasedStateMachine):
             return
         cursor = hello.resume.cursor
         verdict, reason, gap = self.log.attach(cursor)
-        if verdict is Verdict.RESET or gap is not None:
+        if verdict is AttachResult.RESET or gap is not None:
             cursor = Cursor(self.log.epoch, self.log.floor, self.log.floor_ts)
         self.server.welcome(
             Welcome("p001-s", "k", verdict, reason=reason, cursor=cursor, top=self.log.top, open=open_),
@@ -302,7 +302,7 @@ class TwoEnds(RuleBasedStateMachine):
                 assert event.reason == "quota"
                 assert {(event.cursor.epoch, seq) for seq in range(event.first, event.last + 1)} <= self.lost
                 self.undone.append(event.cursor)
-            elif isinstance(event, Discontinuity):
+            elif isinstance(event, Discontinued):
                 self.discontinuities += 1
                 if event.reason == "fork" and self.position[0] == self.client.cursor.epoch:
                     self.rewound = True

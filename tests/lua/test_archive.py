@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fences import FENCES, Fence
 from tests.support.keyspace import Key
 from tests.support.queue import DAY, NOW, Queue, differences
-from veredus.errors import CommandRefused
 
 LOCK = "asynq:{q}:unique:t:1"
 SECOND = NOW // 1000
@@ -52,56 +50,6 @@ async def test_the_traceback_is_that_of_the_last_failure(q: Queue) -> None:
     await q.archive(("a", "w:1", "", b"A2", b"", 1, b"2 2\nsecond"), ("b", "w:1", "", b"B2"))
     assert (await q.fields("a"))["traceback"] == "2 2\nsecond"
     assert "traceback" not in await q.fields("b")
-
-
-@FENCES
-async def test_what_is_not_the_workers_own_stays_untouched_and_is_reported(q: Queue, fence: Fence) -> None:
-    await q.activate("a")
-    owner = await fence(q)
-    before = await q.everything()
-    assert await q.archive(("a", owner)) == [1]
-    assert await q.everything() == before
-
-
-@FENCES
-async def test_the_rest_of_the_batch_is_settled(q: Queue, fence: Fence) -> None:
-    await q.activate("a")
-    owner = await fence(q)
-    await q.activate("b", owner="z:1")
-    before = await q.everything()
-    assert await q.archive(("a", owner), ("b", "z:1"), ("b", "z:1")) == [1, 3]
-    changed = differences(before, await q.everything())
-    assert changed[q.key("archived")] == Key("zset", {"b": str(SECOND)}, "none")
-    assert changed[q.key("failed")] == Key("string", "1", "none")
-    assert q.task("a") not in changed
-
-
-async def test_a_held_lock_is_released_and_that_of_another_task_stays(q: Queue) -> None:
-    await q.enqueue(("a", b"", LOCK, 60, ""), "b")
-    await q.dequeue(2)
-    assert await q.archive(("b", "w:1", LOCK)) == []
-    assert await q.client.get(LOCK) == b"a"
-    assert await q.archive(("a", "w:1", LOCK)) == []
-    assert await q.client.exists(LOCK) == 0
-
-
-@pytest.mark.parametrize("name", ["active", "lease", "archived"])
-async def test_a_container_of_a_wrong_type_stops_it_before_the_first_write(q: Queue, name: str) -> None:
-    await q.activate("a", "b")
-    await q.client.delete(q.key(name))
-    await q.client.set(q.key(name), "x")
-    before = await q.everything()
-    with pytest.raises(CommandRefused, match="WRONGTYPE"):
-        await q.archive("a", "b")
-    assert await q.everything() == before
-
-
-async def test_damaged_counts_fail_no_settlement(q: Queue) -> None:
-    await q.activate("a")
-    for name in ("processed", "failed", f"processed:{DAY}", f"failed:{DAY}"):
-        await q.client.rpush(q.key(name), "x")
-    assert await q.archive("a") == []
-    assert await q.scores("archived") == {"a": SECOND}
 
 
 async def test_what_is_too_old_goes_with_its_hash_and_lock(q: Queue) -> None:

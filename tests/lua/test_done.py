@@ -6,10 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from tests.support.fences import FENCES, Fence
 from tests.support.keyspace import Key
 from tests.support.queue import DAY, NOW, Queue, differences
-from veredus.errors import CommandRefused
 
 LOCK = "asynq:{q}:unique:t:1"
 
@@ -29,42 +27,6 @@ async def test_a_batch_is_deleted_and_counted(q: Queue) -> None:
     }
 
 
-@FENCES
-async def test_what_is_not_the_workers_own_stays_untouched_and_is_reported(q: Queue, fence: Fence) -> None:
-    await q.activate("a")
-    owner = await fence(q)
-    before = await q.everything()
-    assert await q.done(("a", owner)) == [1]
-    assert await q.everything() == before
-
-
-@FENCES
-async def test_the_rest_of_the_batch_is_settled(q: Queue, fence: Fence) -> None:
-    await q.activate("a")
-    owner = await fence(q)
-    await q.activate("b", owner="z:1")
-    before = await q.everything()
-    assert await q.done(("b", "z:1"), ("a", owner), ("b", "z:1")) == [2, 3]
-    changed = differences(before, await q.everything())
-    assert changed[q.task("b")] is None
-    assert changed[q.key("processed")] == Key("string", "1", "none")
-    assert q.task("a") not in changed
-
-
-async def test_a_held_lock_is_released(q: Queue) -> None:
-    await q.enqueue(("a", b"", LOCK, 60, ""))
-    await q.dequeue()
-    assert await q.done(("a", "w:1", LOCK)) == []
-    assert await q.client.exists(LOCK) == 0
-
-
-async def test_the_lock_of_another_task_stays(q: Queue) -> None:
-    await q.activate("a")
-    await q.client.set(LOCK, "other")
-    assert await q.done(("a", "w:1", LOCK)) == []
-    assert await q.client.get(LOCK) == b"other"
-
-
 async def test_a_lock_of_a_wrong_type_stays_and_fails_nothing(q: Queue) -> None:
     await q.activate("a")
     await q.client.rpush(LOCK, "x")
@@ -77,17 +39,6 @@ async def test_a_lock_is_not_released_by_one_who_lost_the_task(q: Queue) -> None
     await q.dequeue()
     assert await q.done(("a", "x:1", LOCK)) == [1]
     assert await q.client.get(LOCK) == b"a"
-
-
-@pytest.mark.parametrize("name", ["active", "lease"])
-async def test_a_container_of_a_wrong_type_stops_it_before_the_first_write(q: Queue, name: str) -> None:
-    await q.activate("a", "b")
-    await q.client.delete(q.key(name))
-    await q.client.set(q.key(name), "x")
-    before = await q.everything()
-    with pytest.raises(CommandRefused, match="WRONGTYPE"):
-        await q.done("a", "b")
-    assert await q.everything() == before
 
 
 async def test_the_daily_count_expires_after_ninety_days_counted_from_its_first(q: Queue) -> None:
@@ -137,21 +88,6 @@ async def test_the_lifetime_count_starts_again_where_asynqs_does(q: Queue, befor
     assert int(await q.client.get(q.key("processed"))) == after
 
 
-async def test_damaged_counts_fail_no_settlement(q: Queue) -> None:
-    await q.activate("a", "b")
-    await q.client.rpush(q.key("processed"), "x")
-    await q.client.rpush(q.key(f"processed:{DAY}"), "x")
-    assert await q.done("a") == []
-    await q.client.set(q.key("processed"), "not a number")
-    assert await q.done("b") == []
-    assert await q.active() == []
-
-
-async def test_nothing_settled_counts_nothing(q: Queue) -> None:
-    assert await q.done("nobody") == [1]
-    assert await q.everything() == {}
-
-
 async def test_five_thousand_in_one_call(q: Queue) -> None:
     ids = [f"t{i}" for i in range(5000)]
     await q.activate(*ids)
@@ -173,3 +109,49 @@ async def test_a_position_is_reported_once_however_often_its_id_comes(q: Queue) 
     await q.activate("a")
     assert await q.done(("a", "w:1"), ("a", "x:9"), ("a", "w:1")) == [2, 3]
     assert await q.active() == []
+
+
+def _names(letter: str, count: int = 10) -> list[str]:
+    return [f"{letter}{n}" for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        _names("b"),
+        _names("c"),
+        [*reversed(_names("b"))],
+        _names("b")[2:],
+        [*_names("b")[1:], "c0"],
+        [*_names("a"), "c5"],
+    ],
+    ids=["in front of the tail", "further", "in another order", "a part", "two blocks", "not side by side"],
+)
+async def test_tasks_that_end_while_older_ones_of_another_worker_run(q: Queue, ended: list[str]) -> None:
+    """Two workers that take turns have blocks side by side in the list."""
+    for letter, owner in (("a", "v:1"), ("b", "w:1"), ("c", "v:2"), ("d", "w:2")):
+        await q.activate(*_names(letter), owner=owner)
+    before = await q.active()
+    owners = {"a": "v:1", "b": "w:1", "c": "v:2", "d": "w:2"}
+    assert await q.done(*[(task_id, owners[task_id[0]]) for task_id in ended]) == []
+    assert await q.active() == [task_id for task_id in before if task_id not in ended], "the others in their order"
+    assert await q.scores("lease") == dict.fromkeys((await q.active()), (await q.scores("lease"))["d0"])
+
+
+async def test_an_id_that_a_damaged_list_has_twice_takes_no_other_with_it(q: Queue) -> None:
+    for letter, owner in (("a", "v:1"), ("b", "w:1")):
+        await q.activate(*_names(letter), owner=owner)
+    await q.client.linsert(q.key("active"), "AFTER", "b3", "b4")
+    before = await q.active()
+    assert await q.done(*[(task_id, "w:1") for task_id in _names("b")]) == []
+    left = await q.active()
+    assert [task_id for task_id in left if task_id[0] == "a"] == [task_id for task_id in before if task_id[0] == "a"]
+    assert set(left) <= {*_names("a"), "b4"}
+
+
+async def test_blocks_leave_the_list_with_few_commands(q: Queue) -> None:
+    for letter, owner in (("a", "v:1"), ("b", "w:1")):
+        await q.activate(*_names(letter), owner=owner)
+    await q.client.config_resetstat()
+    assert await q.done(*[(task_id, "w:1") for task_id in _names("b")]) == []
+    assert "cmdstat_lrem" not in await q.client.info("commandstats")

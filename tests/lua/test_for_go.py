@@ -9,7 +9,7 @@ import pytest
 from tests.support.keyspace import breaches
 from tests.support.queue import NOW, Queue
 from veredus.model.message import TaskMessage
-from veredus.model.pools import Rooms
+from veredus.model.pools import FreeSlots
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
 from veredus.wire.types import startable
@@ -40,7 +40,7 @@ async def take(
     q: Queue, terms: str = HALF, *, number: int = 1, wanted: int = 100, now: int = NOW
 ) -> tuple[list[str], list[str]]:
     """Those taken, and those left for Go."""
-    rooms = Rooms(loop=wanted, thread=wanted)
+    rooms = FreeSlots(loop=wanted, thread=wanted)
     ids, reply = await q.dequeue(wanted, startable=TYPES, for_go=terms, rooms=rooms, number=number, now=now)
     assert breaches(await q.everything()) == []
     return ids, [one.decode() for one in reply[10][::2]]
@@ -95,14 +95,18 @@ async def test_a_type_that_go_does_not_know_is_not_left(q: Queue) -> None:
 async def test_of_a_type_that_was_not_tried_one_task_is_left_whatever_its_id(q: Queue) -> None:
     await put(q, *OURS[:3])
     await put(q, *OURS[3:5], type="slow")
-    _, reply = await q.dequeue(100, startable=TYPES, for_go="50 1500 10", rooms=Rooms(loop=100, thread=100), now=NOW)
+    _, reply = await q.dequeue(
+        100, startable=TYPES, for_go="50 1500 10", rooms=FreeSlots(loop=100, thread=100), now=NOW
+    )
     assert reply[10] == [OURS[0].encode(), b"t", OURS[3].encode(), b"slow"]
     assert await q.pending() == [OURS[0], OURS[3]]
 
 
 async def test_a_type_with_a_separator_in_its_name_is_not_left(q: Queue) -> None:
     await put(q, "odd", type="t\0")
-    ids, reply = await q.dequeue(1, startable=startable({}, {"t": "loop"}), for_go=HALF, rooms=Rooms(loop=1), now=NOW)
+    ids, reply = await q.dequeue(
+        1, startable=startable({}, {"t": "loop"}), for_go=HALF, rooms=FreeSlots(loop=1), now=NOW
+    )
     assert (ids, reply[10]) == (["odd"], [])
 
 

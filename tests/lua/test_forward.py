@@ -7,7 +7,7 @@ import pytest
 from tests.support.keyspace import Key, breaches
 from tests.support.queue import NOW, Queue, differences
 from veredus.errors import CommandRefused
-from veredus.store.delays import Forwarded, _forwarded
+from veredus.store.tasks.delays import ForwardReply, _forwarded
 
 SECOND = NOW // 1000
 
@@ -266,5 +266,23 @@ async def test_its_time_is_never_ahead_of_the_servers(q: Queue) -> None:
 def test_what_is_overdue_is_waited_for_no_longer() -> None:
     for due, wait in ((NOW + 1500, 1.4995), (NOW, 0.0), (NOW - 5000, 0.0), (-1, None)):
         found = _forwarded([1, due, NOW, [], 500])
-        assert isinstance(found, Forwarded)
+        assert isinstance(found, ForwardReply)
         assert found.wait == wait
+
+
+async def test_between_two_portions_of_what_is_due_everybody_else_gets_a_turn(q: Queue) -> None:
+    await q.schedule(*[(f"t{number}", f"-{number}") for number in (3, 2, 1)])
+    moved, due, *_ = await q.forward(limit=2, pause_ms=60_000)
+    assert (moved, due, await q.pending()) == (2, NOW + 60_000, ["t3", "t2"])
+    assert 0 < await q.client.pttl(q.key("forwarding")) <= 60_000
+    # No other forwarder goes on meanwhile; it looks again, because this one might die.
+    assert await q.forward(limit=2, pause_ms=60_000) == (0, NOW + 50, NOW, [])
+    await q.client.delete(q.key("forwarding"))
+    assert (await q.forward(limit=2, pause_ms=60_000))[:2] == (1, -1)
+    assert not await q.client.exists(q.key("forwarding")), "nothing more is due"
+
+
+async def test_the_pause_is_longer_while_workers_have_enough_to_do(q: Queue) -> None:
+    await q.enqueue(*[str(number) for number in range(20)])
+    await q.schedule(("a", "-2"), ("b", "-1"))
+    assert (await q.forward(limit=1, pause_ms=60_000))[:2] == (1, NOW + 180_000)

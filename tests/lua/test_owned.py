@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.queue import NOW, Queue
-from veredus.store.leases import Leases, Owned
+from veredus.store.tasks.leases import Leases, Owned
 
 
 async def test_only_what_this_worker_still_holds_is_listed(q: Queue) -> None:

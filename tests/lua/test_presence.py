@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.keyspace import Key, snapshot
-from veredus.store.presence import BEAT, LEAVE
 from veredus.store.store import Store
+from veredus.store.tasks.worker_records import BEAT, LEAVE
 from veredus.wire.presence import ServerRecord, encode_server
 
 NOW = 4_000_000_000_250

@@ -21,7 +21,7 @@ async def test_an_expired_task_is_claimed_and_stays_active(q: Queue) -> None:
     await q.dequeue()
     before = await q.everything()
     assert await q.recover(now=EXPIRED) == (True, [("a", b"A", 1)], [])
-    claimed = {"msg": "A", "state": "active", "held": f"r:1:{CLAIM_END}", "losses": "1"}
+    claimed = {"msg": "A", "state": "active", "held": f"r:1:{CLAIM_END}", "losses": "1", "lost_by": "1 w:1"}
     assert differences(before, await q.everything()) == {
         q.key("lease"): Key("zset", {"a": str(CLAIM_END)}, "none"),
         q.task("a"): Key("hash", claimed, "none"),
@@ -103,6 +103,7 @@ async def test_a_claim_that_is_not_settled_ends_and_is_claimed_again(q: Queue) -
     assert (await q.recover(first, now=EXPIRED))[1] == [("a", b"", 1)]
     assert (await q.recover(second, now=EXPIRED + 4999))[1] == []
     assert (await q.recover(second, now=EXPIRED + 5000))[1] == [("a", b"", 1)]
+    assert q.losers == ["w:1"]
     assert await q.archive(("a", first), now=EXPIRED + 5000) == [1]
     assert await q.archive(("a", second), now=EXPIRED + 5000) == []
 

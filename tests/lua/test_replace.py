@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.support.keyspace import Key
 from tests.support.queue import NOW, Queue, differences
 from veredus.errors import CommandRefused
-from veredus.store.intake import REPLACE, Entry, Intake, Record
-from veredus.store.scripts import with_insert
+from veredus.store.connection.scripts import with_insert
+from veredus.store.tasks.intake import REPLACE, CallRecord, Intake, NewTask
 from veredus.wire import keys
 
 LOCK, OTHER = "asynq:{q}:unique:t:1", "asynq:{q}:unique:t:2"
 
 
 async def replace(q: Queue, lock: str = "", due: str = "", group: str = "", number: str = "") -> int:
-    record = Record(q.key("sent:p:1"), number, 40)
-    entry = Entry("a", b"NEW", due, "", lock, 60 if lock else 0, group=group, replace=True)
+    record = CallRecord(q.key("sent:p:1"), number, 40)
+    entry = NewTask("a", b"NEW", due, "", lock, 60 if lock else 0, group=group, replace=True)
     insert = Intake(q.redis).insertion("q", [entry], record)
-    args: list[Any] = [q.prefix, "a", lock, record.number, len(insert.args), *insert.args, NOW]
+    args = [*REPLACE.args([q.key(""), "a", lock, record.number], [(value,) for value in insert.args]), NOW]
     names = [*q.keys("archived completed"), record.key, *insert.keys]
     return int((await q.redis.run(with_insert(REPLACE, insert.script), names, args))[0])
 

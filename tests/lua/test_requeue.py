@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.support.fences import FENCES, Fence
 from tests.support.keyspace import Key
 from tests.support.queue import NOW, Queue, differences
-from veredus.errors import CommandRefused
 
 
 async def test_a_batch_is_next_to_run_in_the_order_given(q: Queue) -> None:
@@ -31,41 +27,6 @@ async def test_nothing_is_counted(q: Queue) -> None:
     await q.activate("a")
     await q.requeue("a")
     assert not [name for name in await q.everything() if "processed" in name or "failed" in name]
-
-
-@FENCES
-async def test_what_is_not_the_workers_own_stays_untouched_and_is_reported(q: Queue, fence: Fence) -> None:
-    await q.activate("a")
-    owner = await fence(q)
-    before = await q.everything()
-    assert await q.requeue(("a", owner)) == [1]
-    assert await q.everything() == before
-
-
-@FENCES
-async def test_the_rest_of_the_batch_is_given_back(q: Queue, fence: Fence) -> None:
-    await q.activate("a")
-    owner = await fence(q)
-    await q.activate("b", "c", owner="z:1")
-    assert await q.requeue(("b", "z:1"), ("a", owner), ("c", "z:1"), ("nobody", "z:1")) == [2, 4]
-    assert await q.pending() == ["b", "c"]
-
-
-async def test_an_id_twice_is_given_back_once(q: Queue) -> None:
-    await q.activate("a")
-    assert await q.requeue("a", "a") == [1]
-    assert await q.pending() == ["a"]
-
-
-@pytest.mark.parametrize("name", ["active", "lease", "pending"])
-async def test_a_container_of_a_wrong_type_stops_it_before_the_first_write(q: Queue, name: str) -> None:
-    await q.activate("a", "b")
-    await q.client.delete(q.key(name))
-    await q.client.set(q.key(name), "x")
-    before = await q.everything()
-    with pytest.raises(CommandRefused, match="WRONGTYPE"):
-        await q.requeue("a", "b")
-    assert await q.everything() == before
 
 
 async def test_five_thousand_in_one_call(q: Queue) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fences import FENCES, Fence
 from tests.support.keyspace import Key
 from tests.support.queue import DAY, NOW, Queue, differences
-from veredus.errors import CommandRefused
 
 LOCK = "asynq:{q}:unique:t:1"
 
@@ -65,51 +63,6 @@ async def test_a_task_that_was_cancelled_meanwhile_is_due_at_once_unless_a_retry
     await q.client.hset(q.task("a"), "cancel", cancel)
     await q.retry(("a", "w:1", b"A2", 60_000, 1))
     assert (await q.scores("due"), (await q.fields("a")).get("cancel")) == ({"a": due}, left)
-
-
-@FENCES
-async def test_what_is_not_the_workers_own_stays_untouched_and_wakes_nobody(q: Queue, fence: Fence) -> None:
-    await q.activate("a")
-    owner = await fence(q)
-    before = await q.everything()
-    async with q.wakeups() as heard:
-        assert await q.retry(("a", owner)) == [1]
-    assert await q.everything() == before
-    assert heard == []
-
-
-@FENCES
-async def test_the_rest_of_the_batch_is_settled(q: Queue, fence: Fence) -> None:
-    await q.activate("a")
-    owner = await fence(q)
-    await q.activate("b", owner="z:1")
-    before = await q.everything()
-    assert await q.retry(("a", owner), ("b", "z:1"), ("b", "z:1")) == [1, 3]
-    changed = differences(before, await q.everything())
-    assert changed[q.key("due")] == Key("zset", {"b": str(NOW + 1500)}, "none")
-    assert changed[q.key("failed")] == Key("string", "1", "none")
-    assert q.task("a") not in changed
-
-
-@pytest.mark.parametrize("name", ["active", "lease", "retry", "due"])
-async def test_a_container_of_a_wrong_type_stops_it_before_the_first_write(q: Queue, name: str) -> None:
-    await q.activate("a", "b")
-    await q.client.delete(q.key(name))
-    await q.client.set(q.key(name), "x")
-    before = await q.everything()
-    async with q.wakeups() as heard:
-        with pytest.raises(CommandRefused, match="WRONGTYPE"):
-            await q.retry("a", "b")
-    assert await q.everything() == before
-    assert heard == []
-
-
-async def test_damaged_counts_fail_no_settlement(q: Queue) -> None:
-    await q.activate("a")
-    for name in ("processed", "failed", f"processed:{DAY}", f"failed:{DAY}"):
-        await q.client.rpush(q.key(name), "x")
-    assert await q.retry("a") == []
-    assert await q.scores("due") == {"a": NOW + 1500}
 
 
 async def test_both_lifetime_counts_start_again_with_the_count_of_runs(q: Queue) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 
 from tests.support.keyspace import PARKED
 from tests.support.queue import NOW, Queue
+from tests.support.timed import at
 from veredus.inspector.inspector import Inspector
 from veredus.model.message import TaskMessage
-from veredus.store.intake import ENQUEUE_BOUND
-from veredus.store.lanes import Lanes
-from veredus.store.limits import LimitDesk
-from veredus.store.redis import Redis
+from veredus.store.connection.redis import Redis
+from veredus.store.tasks.intake import ENQUEUE_BOUND
+from veredus.store.tasks.limits import LimitStore
+from veredus.store.tasks.order_keys import OrderKeys
 from veredus.wire import keys
 from veredus.wire.messages import encode_task
 
@@ -41,9 +42,8 @@ class Bound(Queue):
         now: int | None = None,
     ) -> list[int]:
         """Each entry: (id, order key)."""
-        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries), *self.numbered(call)]
-        for task_id, order_key in entries:
-            args += [task_id, message, lock, ttl, expires, due, order_key, int(hold), limit_key]
+        rows = [(task_id, message, lock, ttl, expires, due, key, hold, limit_key) for task_id, key in entries]
+        args = ENQUEUE_BOUND.args([self.key(""), keys.delay_wakeup(self.name), *self.numbered(call)], rows)
         names = self.keys("pending scheduled retry due sent:p:1")
         codes: list[int] = await self._run(ENQUEUE_BOUND, names, args, now or self.now)
         return codes
@@ -62,19 +62,19 @@ class Bound(Queue):
         return dict(sorted(found.items()))
 
     @property
-    def lanes(self) -> Lanes:
-        return Lanes(self.redis, now_ms=self.now)
+    def lanes(self) -> OrderKeys:
+        return OrderKeys(at(self.redis, self.now))
 
     @property
-    def limits(self) -> LimitDesk:
-        return LimitDesk(self.redis, now_ms=self.now)
+    def limits(self) -> LimitStore:
+        return LimitStore(at(self.redis, self.now))
 
     @property
     def inspector(self) -> Inspector:
-        return Inspector(self.redis, now_ms=self.now)
+        return Inspector(at(self.redis, self.now))
 
-    async def tend(self) -> int:
-        return (await self.lanes.tend([self.name], 0))[0]  # type: ignore[return-value]
+    async def advance_stale_lanes(self) -> int:
+        return (await self.lanes.advance_stale_lanes([self.name], 0))[0]  # type: ignore[return-value]
 
 
 @asynccontextmanager

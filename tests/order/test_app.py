@@ -11,7 +11,7 @@ from tests.interop.go_peer import GoPeer
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, until
-from veredus import App, ConfigError, Inspector, LaneNotHeld, QueueNotFound, SkipRetry
+from veredus import App, ConfigError, Inspector, OrderKeyNotHeld, QueueNotFound, SkipRetry
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
@@ -82,15 +82,15 @@ async def test_hold_and_release(url: str, redis_client: Any) -> None:
         await app.enqueue_many([t.call(n) for n in range(4)])
 
         async def held() -> bool:
-            return bool(await inspector.lanes("default", held=True))
+            return bool(await inspector.order_keys("default", held=True))
 
         await until(held, what="a lane that is held up")
         assert done == [0]
-        with pytest.raises(LaneNotHeld, match="did you mean 'k'"):
-            await inspector.release_lane("default", "kk")
+        with pytest.raises(OrderKeyNotHeld, match="did you mean 'k'"):
+            await inspector.release_order_key("default", "kk")
         with pytest.raises(QueueNotFound):
-            await inspector.release_lane("defoult", "k")
-        await inspector.release_lane("default", "k")
+            await inspector.release_order_key("defoult", "k")
+        await inspector.release_order_key("default", "k")
 
         async def went_on() -> bool:
             return done == [0, 2, 3]

@@ -31,27 +31,27 @@ async def mended(q: Bound) -> None:
 async def test_a_lane_has_an_id_without_a_task(three: Bound) -> None:
     await three.client.delete(three.task("a"))
     await three.client.delete(three.key("pending"))
-    assert "lane_stray" in await kinds(three)
+    assert "order_stray" in await kinds(three)
     await mended(three)
     assert await three.states() == {"b": "pending", "c": "parked"}
 
 
 async def test_the_lane_is_gone(three: Bound) -> None:
     await three.client.delete(three.key("lane:k"), three.key("lanes"))
-    assert await kinds(three) == {"parked_nowhere"}
+    assert await kinds(three) == {"waiting_nowhere"}
     await mended(three)
     assert sorted((await three.states()).values()) == ["parked", "pending", "pending"] or await three.lane("k")
 
 
 async def test_the_list_of_lanes_is_gone(three: Bound) -> None:
     await three.client.delete(three.key("lanes"))
-    assert await kinds(three) == {"unlisted_lane"}
+    assert await kinds(three) == {"unlisted_order_key"}
     await mended(three)
 
 
 async def test_a_lane_is_listed_that_has_no_tasks(three: Bound) -> None:
     await three.client.zadd(three.key("lanes"), {"ghost": 1})
-    assert await kinds(three) == {"empty_lane"}
+    assert await kinds(three) == {"empty_order_key"}
     await mended(three)
 
 
@@ -59,7 +59,7 @@ async def test_the_first_is_parked(three: Bound) -> None:
     await three.client.delete(three.key("pending"))
     await three.client.zadd(three.key("scheduled"), {"a": 9_999_999_999})
     await three.client.hset(three.task("a"), "state", "scheduled")
-    assert await kinds(three) == {"lane_stopped"}
+    assert await kinds(three) == {"order_stopped"}
     await mended(three)
     assert (await three.states())["a"] == "pending"
 
@@ -80,7 +80,7 @@ async def test_room_is_taken_up_by_a_task_that_does_not_run(three: Bound) -> Non
 
 async def test_an_archived_one_belongs_into_its_lane_only_if_it_holds_it_up(three: Bound) -> None:
     await go_archive(three, "a")
-    assert await kinds(three) == {"lane_stray"}
+    assert await kinds(three) == {"order_stray"}
     await three.client.hset(three.task("a"), "order_hold", "1")
     assert await kinds(three) == set()
     await three.client.hdel(three.task("a"), "order_hold")
@@ -96,9 +96,9 @@ async def test_who_waits_for_a_limit_is_in_his_place(three: Bound) -> None:
         await three.client.lrem(three.key("pending"), 0, task_id)
         await three.client.zadd(three.key("scheduled"), {task_id: 9_999_999_999})
         await three.client.hset(three.task(task_id), mapping={"state": "scheduled", "limited_by": "task:t"})
-    assert await kinds(three) == {"lane_stopped", "parked_nowhere"}
+    assert await kinds(three) == {"order_stopped", "waiting_nowhere"}
     await three.client.zadd(three.key("waiting:task:t"), {"a": 1, "y": 2})
-    assert not {"lane_stopped", "parked_nowhere"} & await kinds(three)
+    assert not {"order_stopped", "waiting_nowhere"} & await kinds(three)
     assert await three.lanes.check("q", "y", "", apply=False) == []
     await three.client.delete(three.key("waiting:task:t"))
     await mended(three)

@@ -141,8 +141,8 @@ class Lanes(RuleBasedStateMachine):
             self.tasks[task_id].state, self.tasks[task_id].by_go = "waiting", False
 
     @rule()
-    def tend(self) -> None:
-        self.run(self.q.tend())
+    def advance_stale_lanes(self) -> None:
+        self.run(self.q.advance_stale_lanes())
 
     # By hand.
 
@@ -231,7 +231,7 @@ class Lanes(RuleBasedStateMachine):
             self.q.now += 40_000
             self.recover()
             self.forward()
-            self.tend()
+            self.advance_stale_lanes()
             for lane in self.order:
                 self.release(lane)
             self.dequeue(4)
@@ -241,7 +241,7 @@ class Lanes(RuleBasedStateMachine):
         for lane in self.order:
             while self.run(self.q.lanes.release("q", lane)):
                 pass
-        self.run(self.q.tend())
+        self.run(self.q.advance_stale_lanes())
         assert not self.run(self.client.keys("*lane*")), self.run(self.q.states())
 
     # The model.

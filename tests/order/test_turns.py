@@ -58,12 +58,12 @@ async def test_an_archived_task_holds_up_the_others_if_told_to(q: Bound) -> None
     await q.line_up(("a", "k"), ("b", "k"), hold=True)
     await take(q)
     await q.archive("a")
-    await q.tend()
+    await q.advance_stale_lanes()
     assert await q.states() == {"a": "archived", "b": "parked"}
     assert breaches(await q.everything()) == []
-    [lane] = await q.inspector.lanes("q", held=True)
+    [lane] = await q.inspector.order_keys("q", held=True)
     assert (lane.order_key, lane.size, lane.first, lane.held) == ("k", 2, "a", True)
-    assert await q.inspector.release_lane("q", "k") == "a"
+    assert await q.inspector.release_order_key("q", "k") == "a"
     assert await q.states() == {"a": "archived", "b": "pending"}
 
 

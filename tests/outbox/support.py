@@ -6,25 +6,27 @@ import time
 from typing import Any
 
 from tests.support.keyspace import Key, snapshot
+from tests.support.timed import SetTime
 from tests.support.waiting import PATIENCE
 from veredus.model.delivery import Cursor, PushResult, Quota, SyncHint
 from veredus.model.frames import Kind, Message
-from veredus.store.outbox import Append, Responded
-from veredus.store.sessions import Attached, Created
+from veredus.store.sessions.outbox import Append, Responded
+from veredus.store.sessions.sessions import Attached, Created
 from veredus.store.store import Store
+from veredus.testing.stage import TimedRedis
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import Entry, Hint, Kick, Probe, unpack_hints
-from veredus.wire.frames import decode_tail, encode_tail
+from veredus.wire.frames import decode_stored, encode_stored
+from veredus.wire.log_entries import Hint, HintProbe, Kick, LogEntry, unpack_hints
 
 BEFORE, AFTER = SyncHint.BEFORE_RESPONSE, SyncHint.AFTER_RESPONSE
 
 
 def tail(text: str, **fields: Any) -> bytes:
-    return encode_tail(Message(body=text.encode(), encoding="raw", **fields))
+    return encode_stored(Message(body=text.encode(), encoding="raw", **fields))
 
 
 def text_of(data: bytes) -> str:
-    return decode_tail(data).body.decode()
+    return decode_stored(data).body.decode()
 
 
 class Log:
@@ -34,14 +36,18 @@ class Log:
         self.store = store
         self.client = client
         self.now = int(time.time() * 1000)
-        self.at(self.now)
+        self._clock = SetTime(self.now)
+        for part in (store.outbox, store.sessions):
+            part.partitions.redis = TimedRedis(store.redis, self._clock)
         self._secrets: dict[str, str] = {}
         self.generations: dict[str, int] = {}
 
     def at(self, now_ms: int) -> None:
-        self.now = now_ms
-        self.store.outbox.partitions.now_ms = now_ms
-        self.store.sessions.partitions.now_ms = now_ms
+        self.now = self._clock.now_ms = now_ms
+
+    def by_the_server(self) -> None:
+        """From now on the scripts use the server's own time."""
+        self._clock.now_ms = None
 
     def later(self, ms: int) -> None:
         self.at(self.now + ms)
@@ -81,7 +87,7 @@ class Log:
         data = tail(text, kind=Kind.RESPONSE, rid=rid)
         return await self.store.outbox.respond(sid, rid, data, **settings)
 
-    async def entries(self, sid: str) -> list[Entry]:
+    async def entries(self, sid: str) -> list[LogEntry]:
         (excerpt,) = await self.store.outbox.read([(sid, 0, 100_000, 1 << 40)])
         assert excerpt is not None
         assert [entry.seq for entry in excerpt.entries] == list(range(excerpt.floor + 1, excerpt.top + 1))
@@ -119,8 +125,8 @@ class Ears:
     async def __aexit__(self, *exc: object) -> None:
         await self._pubsub.aclose()
 
-    async def messages(self, count: int) -> list[list[Hint | Kick | Probe]]:
-        heard: list[list[Hint | Kick | Probe]] = []
+    async def messages(self, count: int) -> list[list[Hint | Kick | HintProbe]]:
+        heard: list[list[Hint | Kick | HintProbe]] = []
         while len(heard) < count:
             message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=PATIENCE)
             assert message is not None, f"only {len(heard)} of {count} messages came"

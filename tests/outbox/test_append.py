@@ -9,10 +9,10 @@ import pytest
 from tests.outbox.support import Ears, Log, tail, text_of
 from tests.support.servers import VALKEY_ONLY
 from veredus.errors import CommandRefused, ConfigError
-from veredus.model.delivery import LogState, Quota, Status, SyncHint, has_room
-from veredus.store.outbox import Append
+from veredus.model.delivery import LogState, PushStatus, Quota, SyncHint, has_room
+from veredus.store.sessions.outbox import Append
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import HEADER, Hint, Kick
+from veredus.wire.log_entries import HEADER, Hint, Kick
 
 
 async def test_each_message_gets_the_next_number_and_a_later_time(log: Log) -> None:
@@ -20,7 +20,7 @@ async def test_each_message_gets_the_next_number_and_a_later_time(log: Log) -> N
     results = await log.store.outbox.append(
         [Append(a.sid, tail("a1")), Append(b.sid, tail("b1")), Append(a.sid, tail("a2"))]
     )
-    assert results == [(Status.QUEUED, 1, a.sid), (Status.QUEUED, 1, b.sid), (Status.QUEUED, 2, a.sid)]
+    assert results == [(PushStatus.QUEUED, 1, a.sid), (PushStatus.QUEUED, 1, b.sid), (PushStatus.QUEUED, 2, a.sid)]
     assert [r.seq for r in await log.push(a.sid, "a3", "a4")] == [3, 4]
     entries = await log.entries(a.sid)
     assert [text_of(entry.tail) for entry in entries] == ["a1", "a2", "a3", "a4"]
@@ -57,9 +57,9 @@ async def test_gone_is_told_and_nothing_is_written(log: Log) -> None:
     created = await log.create()
     await log.store.sessions.detach([(created.sid, 1)])
     before = await log.everything()
-    assert (await log.push("p000-nobody", "x"))[0].status is Status.GONE
+    assert (await log.push("p000-nobody", "x"))[0].status is PushStatus.GONE
     log.later(60_000)
-    assert (await log.push(created.sid, "x"))[0] == (Status.GONE, 0, created.sid)
+    assert (await log.push(created.sid, "x"))[0] == (PushStatus.GONE, 0, created.sid)
     assert await log.everything() == before
 
 
@@ -68,8 +68,8 @@ async def test_the_notifies_of_all_requests_leave_one_key_which_goes_with_the_an
     for rid in range(1, 21):
         await log.accept(sid, rid)
         for number in range(1, 21):
-            assert (await log.push(sid, "x", notify=(rid, number)))[0].status is Status.QUEUED
-        assert (await log.push(sid, "x", notify=(rid, 7)))[0] == (Status.DUPLICATE, 0, sid)
+            assert (await log.push(sid, "x", notify=(rid, number)))[0].status is PushStatus.QUEUED
+        assert (await log.push(sid, "x", notify=(rid, 7)))[0] == (PushStatus.DUPLICATE, 0, sid)
     everything = await log.everything()
     assert {name for name in everything if f":s:{sid}:" in name} == {
         keys.meta(sid), keys.outbox(sid), keys.requests(sid), keys.told(sid)
@@ -83,38 +83,71 @@ async def test_the_notifies_of_all_requests_leave_one_key_which_goes_with_the_an
     assert keys.told(sid) not in await log.everything()
 
 
+async def test_a_notify_that_comes_after_the_client_has_seen_the_answer_is_a_repeated_one(log: Log) -> None:
+    """A handler runs again if its worker died between the answer and the end of the task: then its numbers are gone."""
+    sid = (await log.create()).sid
+    for rid in (1, 2, 3):
+        await log.accept(sid, rid)
+        await log.push(sid, "x", notify=(rid, 1))
+    for rid in (1, 2):
+        await log.respond(sid, rid)
+    await log.store.outbox.ack([(sid, 1, 3)])
+    before = await log.everything()
+    for rid in (1, 2):
+        for number in (1, 2):
+            assert (await log.push(sid, "x", notify=(rid, number)))[0] == (PushStatus.DUPLICATE, 0, sid)
+    assert await log.everything() == before
+    assert (await log.push(sid, "x", notify=(3, 2)))[0].status is PushStatus.QUEUED, "it has no answer yet"
+    assert (await log.push(sid, "x", notify=(4, 1)))[0].status is PushStatus.QUEUED, "of a handler in a gateway"
+
+
+async def test_the_numbers_of_notifies_are_kept_until_the_deadline_of_the_longest_request(log: Log) -> None:
+    """A handler may say nothing for an hour, and its next attempt begins again with number 1."""
+    sid = (await log.create()).sid
+    await log.accept(sid, 1, 7_200_000)
+    await log.accept(sid, 2)
+    for rid in (1, 2):
+        await log.push(sid, "x", notify=(rid, 1))
+    assert 7_200_000 < await log.client.pttl(keys.told(sid)) <= 7_500_000
+    assert (await log.push(sid, "x", notify=(1, 1)))[0] == (PushStatus.DUPLICATE, 0, sid)
+
+
 async def test_notifies_are_known_by_their_numbers_in_any_order_and_after_drops(log: Log) -> None:
     sid = (await log.create()).sid
     numbers = [2, 1, 5, 4, 9, 2, 5, 3, 9, 7, 6, 8]
     results = [(await log.push(sid, str(n), notify=(1, n)))[0].status for n in numbers]
-    assert [r is Status.QUEUED for r in results] == [n not in numbers[:i] for i, n in enumerate(numbers)]
+    assert [r is PushStatus.QUEUED for r in results] == [n not in numbers[:i] for i, n in enumerate(numbers)]
     assert (await log.everything())[keys.told(sid)].value == {"1": "1-9"}
     for number in range(1, 401, 2):  # every other one was dropped: what is kept of them is bounded
         await log.push(sid, "x", notify=(2, number))
     ranges = (await log.everything())[keys.told(sid)].value["2"].split(",")
     assert (len(ranges), ranges[0], ranges[-1]) == (64, "1-273", "399-399")
-    assert (await log.push(sid, "x", notify=(2, 398)))[0].status is Status.QUEUED
+    assert (await log.push(sid, "x", notify=(2, 398)))[0].status is PushStatus.QUEUED
 
 
 async def test_a_notify_that_the_version_before_has_told_is_known(log: Log) -> None:
     sid = (await log.create()).sid
     await log.client.set(keys.dedupe(sid, f"{sid}.1:3"), 17)
-    assert (await log.push(sid, "x", notify=(1, 3)))[0] == (Status.DUPLICATE, 17, sid)
+    assert (await log.push(sid, "x", notify=(1, 3)))[0] == (PushStatus.DUPLICATE, 17, sid)
 
 
 async def test_a_key_is_used_once_also_within_one_call(log: Log) -> None:
     sid = (await log.create()).sid
     results = await log.push(sid, "a", "b", dedupe_key="k")
-    assert [r.status for r in results] == [Status.QUEUED, Status.DUPLICATE]
-    assert (await log.push(sid, "c", dedupe_key="k"))[0] == (Status.DUPLICATE, 1, sid)
+    assert [r.status for r in results] == [PushStatus.QUEUED, PushStatus.DUPLICATE]
+    assert (await log.push(sid, "c", dedupe_key="k"))[0] == (PushStatus.DUPLICATE, 1, sid)
     assert await log.texts(sid) == ["a"]
 
 
 async def test_reject_refuses_before_numbering(log: Log) -> None:
     sid = (await log.create(quota=Quota(entries=2))).sid
-    assert [r.status for r in await log.push(sid, "a", "b", "c")] == [Status.QUEUED, Status.QUEUED, Status.FULL]
+    assert [r.status for r in await log.push(sid, "a", "b", "c")] == [
+        PushStatus.QUEUED,
+        PushStatus.QUEUED,
+        PushStatus.FULL,
+    ]
     before = await log.everything()
-    assert (await log.push(sid, "d", dedupe_key="k"))[0] == (Status.FULL, 0, sid)
+    assert (await log.push(sid, "d", dedupe_key="k"))[0] == (PushStatus.FULL, 0, sid)
     assert await log.everything() == before
     assert await log.store.outbox.ack([(sid, 1, 0)]) == ["ok"]
     assert (await log.push(sid, "e"))[0].seq == 3
@@ -128,7 +161,7 @@ async def test_the_quota_counts_bytes_as_the_law_says(log: Log) -> None:
     while has_room(LogState("e", accepted, 0, 0, bytes=accepted * size), Quota(bytes=1024), size):
         accepted += 1
     statuses = [r.status for r in await log.push(sid, *["x" * 300] * 5)]
-    assert statuses == [Status.QUEUED] * accepted + [Status.FULL] * (5 - accepted)
+    assert statuses == [PushStatus.QUEUED] * accepted + [PushStatus.FULL] * (5 - accepted)
 
 
 async def test_drop_oldest_moves_the_policy_floor_and_keeps_the_numbers(log: Log) -> None:
@@ -145,7 +178,7 @@ async def test_drop_oldest_moves_the_policy_floor_and_keeps_the_numbers(log: Log
     assert excerpt is not None
     assert (excerpt.floor, excerpt.policy_floor, excerpt.entries[0].seq) == (7, 7, 8)
     # One that is larger than the whole quota drops nothing.
-    assert (await log.push(sid, "x" * 1_048_570, policy="drop_oldest"))[0].status is Status.FULL
+    assert (await log.push(sid, "x" * 1_048_570, policy="drop_oldest"))[0].status is PushStatus.FULL
     assert await log.texts(sid) == ["h", "i", "j"]
 
 
@@ -163,7 +196,7 @@ async def test_drop_oldest_drops_only_what_is_needed_of_what_was_not_acknowledge
 async def test_close_ends_the_session_and_tells_its_node(log: Log) -> None:
     sid = (await log.create(quota=Quota(entries=1, policy="close"))).sid
     async with Ears(log.client, "n1") as ears:
-        assert [r.status for r in await log.push(sid, "a", "b")] == [Status.QUEUED, Status.FULL]
+        assert [r.status for r in await log.push(sid, "a", "b")] == [PushStatus.QUEUED, PushStatus.FULL]
         assert await ears.messages(1) == [[Kick(sid, 1, "full")]]
     assert await log.everything() == {}
 
@@ -252,23 +285,23 @@ async def test_what_is_no_session_id_is_refused_with_its_name(log: Log, sid: str
         await log.push(sid, "x")
 
 
-@pytest.mark.parametrize(("room", "status"), [(0, Status.QUEUED), (-1, Status.FULL)])
-async def test_a_message_may_fill_the_quota_to_the_last_byte(log: Log, room: int, status: Status) -> None:
+@pytest.mark.parametrize(("room", "status"), [(0, PushStatus.QUEUED), (-1, PushStatus.FULL)])
+async def test_a_message_may_fill_the_quota_to_the_last_byte(log: Log, room: int, status: PushStatus) -> None:
     """With the 24 bytes that each entry begins with."""
     first, second = tail("y"), tail("x" * 2000)
     sid = (await log.create(quota=Quota(bytes=len(first) + len(second) + 48 + room))).sid
-    assert (await log.push(sid, "y"))[0].status is Status.QUEUED
+    assert (await log.push(sid, "y"))[0].status is PushStatus.QUEUED
     assert (await log.push(sid, "x" * 2000))[0].status is status
 
 
 async def test_the_only_message_in_a_log_always_fits(log: Log) -> None:
     """Else one of the largest size that is allowed could never be sent."""
     sid = (await log.create(quota=Quota(bytes=1024))).sid
-    assert (await log.push(sid, "x" * 2000))[0].status is Status.QUEUED
-    assert (await log.push(sid, "y"))[0].status is Status.FULL
+    assert (await log.push(sid, "x" * 2000))[0].status is PushStatus.QUEUED
+    assert (await log.push(sid, "y"))[0].status is PushStatus.FULL
     held = (await log.create(quota=Quota(bytes=1024))).sid
-    assert (await log.bind(held, 1, SyncHint.BEFORE_RESPONSE, "x" * 2000)).status is Status.HELD
-    assert (await log.bind(held, 1, SyncHint.BEFORE_RESPONSE, "y")).status is Status.FULL
+    assert (await log.bind(held, 1, SyncHint.BEFORE_RESPONSE, "x" * 2000)).status is PushStatus.HELD
+    assert (await log.bind(held, 1, SyncHint.BEFORE_RESPONSE, "y")).status is PushStatus.FULL
 
 
 @VALKEY_ONLY

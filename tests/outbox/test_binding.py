@@ -9,18 +9,18 @@ import pytest
 
 from tests.outbox.support import AFTER, BEFORE, Ears, Log, tail, text_of
 from tests.support.servers import VALKEY_ONLY
-from veredus.model.delivery import MAX_REQUEST_RECORDS, NO_CURSOR, Quota, Status
+from veredus.model.delivery import MAX_REQUEST_RECORDS, NO_CURSOR, PushStatus, Quota
 from veredus.model.frames import Kind
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import Hint
-from veredus.wire.frames import decode_tail
+from veredus.wire.frames import decode_stored
+from veredus.wire.log_entries import Hint
 
 
 async def test_bound_while_it_runs_and_given_with_the_response(log: Log) -> None:
     sid = (await log.create()).sid
     assert await log.accept(sid, 123) == "new"
-    assert await log.bind(sid, 123, AFTER, "a1") == (Status.HELD, 0, sid)
-    assert await log.bind(sid, 123, BEFORE, "b1") == (Status.HELD, 0, sid)
+    assert await log.bind(sid, 123, AFTER, "a1") == (PushStatus.HELD, 0, sid)
+    assert await log.bind(sid, 123, BEFORE, "b1") == (PushStatus.HELD, 0, sid)
     await log.push(sid, "in between")
     await log.bind(sid, 123, BEFORE, "b2")
     responded = await log.respond(sid, 123, befores=[tail("b3")], afters=[tail("a2")])
@@ -34,8 +34,8 @@ async def test_bound_ahead_of_its_request(log: Log, accepted_first: bool) -> Non
     sid = (await log.create()).sid
     if accepted_first:
         await log.accept(sid, 123)
-    assert (await log.bind(sid, 123, BEFORE, "before")).status is Status.HELD
-    assert (await log.bind(sid, 123, AFTER, "after")).status is Status.HELD
+    assert (await log.bind(sid, 123, BEFORE, "before")).status is PushStatus.HELD
+    assert (await log.bind(sid, 123, AFTER, "after")).status is PushStatus.HELD
     if not accepted_first:
         assert await log.accept(sid, 123) == "new"
     assert keys.early_binds(sid[:4]) not in await log.everything()
@@ -91,12 +91,12 @@ async def test_bound_after_the_response_is_there(log: Log) -> None:
     sid = (await log.create()).sid
     await log.accept(sid, 1)
     await log.respond(sid, 1)
-    assert await log.bind(sid, 1, BEFORE, "late") == (Status.LATE, 2, sid)
-    assert await log.bind(sid, 1, AFTER, "after") == (Status.QUEUED, 3, sid)
+    assert await log.bind(sid, 1, BEFORE, "late") == (PushStatus.LATE, 2, sid)
+    assert await log.bind(sid, 1, AFTER, "after") == (PushStatus.QUEUED, 3, sid)
     before = await log.everything()
-    assert await log.bind(sid, 1, BEFORE, "refused", late="reject") == (Status.TOO_LATE, 0, sid)
+    assert await log.bind(sid, 1, BEFORE, "refused", late="reject") == (PushStatus.TOO_LATE, 0, sid)
     assert await log.everything() == before
-    kinds = [decode_tail(entry.tail).kind for entry in await log.entries(sid)]
+    kinds = [decode_stored(entry.tail).kind for entry in await log.entries(sid)]
     assert kinds == [Kind.RESPONSE, Kind.LATE, Kind.NOTIFY]
     assert await log.texts(sid) == ["response", "late", "after"]
 
@@ -116,7 +116,7 @@ async def test_when_the_deadline_passes_the_client_is_told_and_held_ones_are_sen
     assert (await log.store.sessions.sweep()).due == [(sid, 1)]  # until somebody has answered
     assert await log.store.outbox.expire(swept.due) == 1
     assert await log.store.outbox.expire(swept.due) == 0
-    messages = [decode_tail(entry.tail) for entry in await log.entries(sid)]
+    messages = [decode_stored(entry.tail) for entry in await log.entries(sid)]
     assert [message.body for message in messages] == [b"b", b"", b"a"]
     assert (messages[1].kind, messages[1].rid, messages[1].code) == (Kind.RESPONSE, 1, 408)
     assert messages[1].metadata == {"dropped": "2"}
@@ -137,7 +137,7 @@ async def test_a_request_that_never_comes_releases_what_was_bound_to_it(log: Log
     swept = await log.store.sessions.sweep()
     assert (swept.flushed, swept.dropped) == (2, 1)
     assert await log.texts(sid) == ["b", "a"]
-    assert {decode_tail(entry.tail).kind for entry in await log.entries(sid)} == {Kind.LATE}
+    assert {decode_stored(entry.tail).kind for entry in await log.entries(sid)} == {Kind.LATE}
     assert set(await log.everything()) == {*before, keys.outbox(sid)}
     assert await log.accept(sid, 5) == "new"
     await log.respond(sid, 5)
@@ -150,7 +150,7 @@ async def test_what_a_missing_request_releases_goes_beyond_the_quota_by_so_much_
     await log.push(sid, "p1", "p2")
     for rid, number in ((5, 64), (6, 10)):
         for i in range(number):
-            assert (await log.bind(sid, rid, BEFORE, f"{rid} {i}")).status is Status.HELD
+            assert (await log.bind(sid, rid, BEFORE, f"{rid} {i}")).status is PushStatus.HELD
     log.later(30_000)
     swept = await log.store.sessions.sweep()
     assert (swept.flushed, swept.dropped) == (64, 10)
@@ -163,7 +163,7 @@ async def test_what_a_missing_request_releases_goes_beyond_the_quota_of_bytes_by
     sid = (await log.create(quota=Quota(bytes=200_000))).sid
     await log.push(sid, "x" * 190_000)
     for text in ("y" * 60_000, "z" * 60_000, "small"):
-        assert (await log.bind(sid, 5, BEFORE, text)).status is Status.HELD
+        assert (await log.bind(sid, 5, BEFORE, text)).status is PushStatus.HELD
     log.later(30_000)
     swept = await log.store.sessions.sweep()
     assert (swept.flushed, swept.dropped) == (2, 1)
@@ -205,29 +205,29 @@ async def test_reconnects_and_other_nodes_change_nothing_for_what_is_bound(log: 
     attached = await log.attach(sid, NO_CURSOR)
     assert [text_of(entry.tail) for entry in attached.entries] == ["b", "response", "a"]
     await log.store.sessions.close(sid)
-    assert (await log.bind(sid, 1, BEFORE, "x")).status is Status.GONE
+    assert (await log.bind(sid, 1, BEFORE, "x")).status is PushStatus.GONE
 
 
 async def test_limits_of_what_may_be_bound(log: Log) -> None:
     sid = (await log.create()).sid
     for i in range(64):
-        assert (await log.bind(sid, 1, BEFORE if i % 2 else AFTER, "x")).status is Status.HELD
+        assert (await log.bind(sid, 1, BEFORE if i % 2 else AFTER, "x")).status is PushStatus.HELD
     before = await log.everything()
-    assert (await log.bind(sid, 1, BEFORE, "x", dedupe_key="k")).status is Status.FULL
+    assert (await log.bind(sid, 1, BEFORE, "x", dedupe_key="k")).status is PushStatus.FULL
     assert await log.everything() == before
     for rid, _ in itertools.product((2, 3, 4), range(64)):
-        assert (await log.bind(sid, rid, AFTER, "x")).status is Status.HELD
-    assert (await log.bind(sid, 5, AFTER, "x")).status is Status.FULL
+        assert (await log.bind(sid, rid, AFTER, "x")).status is PushStatus.HELD
+    assert (await log.bind(sid, 5, AFTER, "x")).status is PushStatus.FULL
     other = (await log.create("eve", quota=Quota(bytes=2000))).sid
-    assert (await log.bind(other, 1, AFTER, "x" * 1500)).status is Status.HELD
-    assert (await log.bind(other, 2, AFTER, "x" * 1500)).status is Status.FULL
+    assert (await log.bind(other, 1, AFTER, "x" * 1500)).status is PushStatus.HELD
+    assert (await log.bind(other, 2, AFTER, "x" * 1500)).status is PushStatus.FULL
 
 
 async def test_a_bound_one_has_its_key_and_its_ttl(log: Log) -> None:
     sid = (await log.create()).sid
     await log.accept(sid, 1)
-    assert (await log.bind(sid, 1, BEFORE, "b", dedupe_key="k", expiry="+5000")).status is Status.HELD
-    assert (await log.bind(sid, 1, BEFORE, "b", dedupe_key="k")).status is Status.DUPLICATE
+    assert (await log.bind(sid, 1, BEFORE, "b", dedupe_key="k", expiry="+5000")).status is PushStatus.HELD
+    assert (await log.bind(sid, 1, BEFORE, "b", dedupe_key="k")).status is PushStatus.DUPLICATE
     await log.respond(sid, 1)
     assert [entry.expiry for entry in await log.entries(sid)] == [log.now + 5000, 0]
 
@@ -243,7 +243,7 @@ async def test_a_response_finds_room_and_what_is_bound_up_to_the_hard_cap(log: L
     assert responded.dropped == 8
     texts = await log.texts(sid)
     assert texts == ["p1", "p2", *[f"b{i}" for i in range(8, 40)], *[f"c{i}" for i in range(30)], "response", "a"]
-    response = next(m for e in await log.entries(sid) if (m := decode_tail(e.tail)).kind is Kind.RESPONSE)
+    response = next(m for e in await log.entries(sid) if (m := decode_stored(e.tail)).kind is Kind.RESPONSE)
     assert response.metadata == {"dropped": "8"}
     await log.accept(sid, 2)
     assert (await log.respond(sid, 2, afters=[tail("x")])).dropped == 1  # the response itself is always kept
@@ -319,7 +319,7 @@ async def test_with_a_response_go_as_many_bytes_as_the_hard_cap_leaves(log: Log)
     await log.push(sid, "x" * 190_000)
     await log.accept(sid, 1)
     for text in ("y" * 60_000, "z" * 60_000):
-        assert (await log.bind(sid, 1, AFTER, text)).status is Status.HELD
+        assert (await log.bind(sid, 1, AFTER, text)).status is PushStatus.HELD
     assert (await log.respond(sid, 1)).dropped == 1
     assert [text[0] for text in await log.texts(sid)] == ["x", "r", "z"]
 
@@ -328,7 +328,7 @@ async def test_the_number_of_those_that_were_dropped_may_have_several_digits(log
     sid = (await log.create(quota=Quota(entries=2))).sid
     await log.accept(sid, 1)
     await log.respond(sid, 1, befores=[tail(f"b{i}") for i in range(165)])
-    response = decode_tail((await log.entries(sid))[-1].tail)
+    response = decode_stored((await log.entries(sid))[-1].tail)
     assert (response.kind, response.metadata) == (Kind.RESPONSE, {"dropped": "100"})
 
 

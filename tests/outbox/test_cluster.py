@@ -13,13 +13,13 @@ from tests.outbox.test_hints import listening
 from tests.support.clusters import THIRD, Nodes
 from tests.support.waiting import until
 from veredus.client.notifier import Notifier
-from veredus.model.delivery import NO_CURSOR, PushResult, Status
-from veredus.store.outbox import Append, Post
-from veredus.store.partitions import SHARDED
-from veredus.store.slots import slot_of
+from veredus.model.delivery import NO_CURSOR, PushResult, PushStatus
+from veredus.store.connection.slot_map import slot_of
+from veredus.store.sessions.outbox import Append, Post
+from veredus.store.sessions.session_partitions import SHARDED
 from veredus.store.store import Store, connect
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import Hint
+from veredus.wire.log_entries import Hint
 
 
 @pytest.fixture
@@ -62,11 +62,11 @@ async def test_binds_responses_users_groups_everyone_and_the_sweep(log: Log) -> 
     for sid in sids:
         assert await log.texts(sid) == ["before", "response", "after"]
         await log.store.outbox.ack([(sid, 3, 1)])
-    answers = await log.store.outbox.append_to_users([Post(f"user{i}", tail("u"), wait_ms=1000) for i in range(21)])
-    assert [answer[0].status for answer in answers] == [Status.QUEUED] * 20 + [Status.WAITING]
-    assert (await log.store.outbox.append_to_group("room", tail("g"))).counts == {Status.QUEUED: 20}
+    answers = await log.store.outbox.append_to_users([Post(f"user{i}", tail("u"), wait_ms=60_000) for i in range(21)])
+    assert [answer[0].status for answer in answers] == [PushStatus.QUEUED] * 20 + [PushStatus.WAITING]
+    assert (await log.store.outbox.append_to_group("room", tail("g"))).counts == {PushStatus.QUEUED: 20}
     late = (await log.create("user20")).sid
-    assert (await log.store.outbox.append_to_everyone(tail("e"))).counts == {Status.QUEUED: 21}
+    assert (await log.store.outbox.append_to_everyone(tail("e"))).counts == {PushStatus.QUEUED: 21}
     assert await log.texts(late) == ["u", "e"]
     assert await log.store.sessions.count() == 21
     assert len(await log.store.sessions.listing(limit=50)) == 21

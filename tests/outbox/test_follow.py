@@ -14,13 +14,13 @@ from tests.outbox.support import Log
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, until
 from veredus import App, ConfigError, SkipRetry, Task, current
-from veredus.client.following import Herald
+from veredus.client.follow_relay import FollowRelay
 from veredus.client.notifier import Notifier
 from veredus.model.delivery import MAX_BODY
+from veredus.process.outage_log import OutageLog
 from veredus.wire import keys
-from veredus.wire.frames import decode_tail
-from veredus.worker.complaints import Complaints
-from veredus.worker.roles.herald import Herald as HeraldRole
+from veredus.wire.frames import decode_stored
+from veredus.worker.roles.follow_relayer import FollowRelayer as HeraldRole
 
 pytestmark = VALKEY_ONLY
 
@@ -33,7 +33,7 @@ async def app(url: str) -> AsyncIterator[App]:
 
 
 async def told(log: Log, sid: str) -> list[tuple[str, dict[str, Any]]]:
-    messages = [decode_tail(entry.tail) for entry in await log.entries(sid)]
+    messages = [decode_stored(entry.tail) for entry in await log.entries(sid)]
     return [(message.type, json.loads(message.body)) for message in messages]
 
 
@@ -149,7 +149,7 @@ async def test_several_heralds_tell_each_thing_once_and_in_order(app: App, log: 
         progress = json.dumps({"share": n / 30, "note": "", "at": 1.0})
         await log.client.rpush(keys.told("default"), f"{n}.0 >s:{sid} progress {len(key)} {key}{progress}")
     await log.client.rpush(keys.told("default"), "what is this")
-    heralds = [Herald(log.store, Notifier(log.store)) for _ in range(4)]
+    heralds = [FollowRelay(log.store, Notifier(log.store)) for _ in range(4)]
     await asyncio.gather(*[herald.pass_on(["default", "other"]) for herald in heralds])
     assert [round(body["share"] * 30) for _, body in await told(log, sid)] == list(range(30))
     assert await log.client.exists(keys.told("default")) == 0
@@ -159,7 +159,7 @@ async def test_several_heralds_tell_each_thing_once_and_in_order(app: App, log: 
 async def test_a_herald_passes_on_what_it_hears_of_and_at_a_stop_what_is_left(log: Log, how: str) -> None:
     sid = (await log.create()).sid
     key = keys.task("default", "t")
-    role = HeraldRole(log.store, ["default"], 3600.0, Complaints())
+    role = HeraldRole(log.store, ["default"], 3600.0, OutageLog())
     running = asyncio.create_task(role.run())
     await until(lambda: _has_called(log, "cmdstat_lrange"), what="its first look")
     await log.client.rpush(keys.told("default"), f"1.0 >s:{sid} done {len(key)} {key}")

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.outbox.support import Log, text_of
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import PATIENCE, until
-from veredus.store.hints import MAX_PAUSE, MISSES, Hints
+from veredus.store.sessions.hints import MAX_PAUSE, MISSES, Hints
 from veredus.store.store import Store, connect
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import HEADER, Entry, Hint, Kick, Probe, pack_probe, unpack_hints
+from veredus.wire.log_entries import HEADER, Hint, HintProbe, Kick, LogEntry, pack_probe, unpack_hints
 
 
 class Heard:
@@ -118,7 +118,7 @@ async def test_a_break_is_noticed_while_a_probe_is_waited_for(log: Log) -> None:
 
 
 async def test_it_is_red_from_the_first_probe_that_stays_unheard(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veredus.store.hints.MISSES", 10**6)  # it is not replaced meanwhile
+    monkeypatch.setattr("veredus.store.sessions.hints.MISSES", 10**6)  # it is not replaced meanwhile
     async with listening(log.store, probe_every=0.05) as (hints, heard):
         receive = hints._connections[0].on_message
         hints._connections[0].on_message = lambda channel, data: None
@@ -159,7 +159,7 @@ def test_any_bytes_are_hints_or_refused(data: bytes) -> None:
 
 
 def test_a_probe_comes_back_as_it_was() -> None:
-    assert unpack_hints(pack_probe(7)) == [Probe(7)]
+    assert unpack_hints(pack_probe(7)) == [HintProbe(7)]
     with pytest.raises(ValueError, match="begins with"):
         unpack_hints(b"z\x00")
 
@@ -170,7 +170,7 @@ def test_a_hint_that_brings_only_some_of_its_entries_brings_none() -> None:
     head = b"m\x01s" + struct.pack(">QI", 3, 2)
     inline, absent = struct.pack(">I", len(entry)) + entry, struct.pack(">I", 0xFFFFFFFF)
     whole = unpack_hints(head + inline + inline)
-    assert whole == [Hint("s", 3, 2, (Entry(3, 5, 0, b"tail"), Entry(4, 5, 0, b"tail")))]
+    assert whole == [Hint("s", 3, 2, (LogEntry(3, 5, 0, b"tail"), LogEntry(4, 5, 0, b"tail")))]
     for part in (inline + absent, absent + inline, absent + absent):
         assert unpack_hints(head + part) == [Hint("s", 3, 2, ())]
 
@@ -184,7 +184,7 @@ async def test_pauses_between_attempts_to_listen_grow_to_a_bound(monkeypatch: py
         await wait(0)
 
     store = Store(connect(f"redis://127.0.0.1:{free_port()}"))
-    monkeypatch.setattr("veredus.store.hints.asyncio.sleep", note)
+    monkeypatch.setattr("veredus.store.sessions.hints.asyncio.sleep", note)
     heard = Heard()
     task = asyncio.create_task(Hints(store.redis, "n1", heard.hints, heard.doubt).run())
     while len(pauses) < 12:

@@ -25,12 +25,12 @@ from hypothesis.stateful import (
 from tests.outbox.support import AFTER, BEFORE, Log, tail
 from tests.support.servers import RealServer
 from tests.support.sizes import FULL
-from veredus.model.delivery import Cursor, LogState, Quota, Status, judge_cursor
+from veredus.model.delivery import Cursor, LogState, PushStatus, Quota, judge_cursor
 from veredus.model.frames import Kind
-from veredus.store.outbox import Append
+from veredus.store.sessions.outbox import Append
 from veredus.store.store import Store, connect
 from veredus.wire import session_keys as keys
-from veredus.wire.frames import decode_tail
+from veredus.wire.frames import decode_stored
 
 QUOTA, EXTRA, TTL, HOLD = 6, 64, 10_000, 30_000
 RIDS = st.integers(1, 4)
@@ -198,7 +198,7 @@ class Session(RuleBasedStateMachine):
             assert entry.ts > self.cursor.ts
             self.cursor = Cursor(self.m.epoch, entry.seq, entry.ts)
             expected = next(row for row in self.m.log if row[0] == entry.seq)
-            message = decode_tail(entry.tail)
+            message = decode_stored(entry.tail)
             assert (message.body.decode(), message.kind) == expected[1:]
 
     # What producers do.
@@ -212,15 +212,15 @@ class Session(RuleBasedStateMachine):
         expected = []
         for text in texts:
             if key and key in m.used:
-                expected.append((Status.DUPLICATE, m.used[key], m.sid))
+                expected.append((PushStatus.DUPLICATE, m.used[key], m.sid))
             elif m.top - m.floor >= QUOTA and policy != "drop_oldest":
-                expected.append((Status.FULL, 0, m.sid))
+                expected.append((PushStatus.FULL, 0, m.sid))
             else:
                 seq = m.add(text)
                 while m.top - m.floor > QUOTA:
                     m.trim(m.floor + 1)
                     m.policy_floor = m.floor
-                expected.append((Status.QUEUED, seq, m.sid))
+                expected.append((PushStatus.QUEUED, seq, m.sid))
                 if key:
                     m.used[key] = seq
         rows = [Append(m.sid, tail(text), dedupe_key=key, policy=policy) for text in texts]
@@ -243,14 +243,14 @@ class Session(RuleBasedStateMachine):
             sides[0 if hint is BEFORE else 1].append(Item(text, late, on_fail))
             if rid not in m.requests or m.requests[rid][0] == "early":
                 m.requests[rid] = ("early", self.log.now + HOLD)
-            assert result.status is Status.HELD
+            assert result.status is PushStatus.HELD
         elif hint is BEFORE and late == "reject":
-            assert result.status is Status.TOO_LATE
+            assert result.status is PushStatus.TOO_LATE
         elif m.top - m.floor >= QUOTA:
-            assert result.status is Status.FULL
+            assert result.status is PushStatus.FULL
         else:
             seq = m.add(text, Kind.LATE if hint is BEFORE else Kind.NOTIFY)
-            assert result == (Status.LATE if hint is BEFORE else Status.QUEUED, seq, m.sid)
+            assert result == (PushStatus.LATE if hint is BEFORE else PushStatus.QUEUED, seq, m.sid)
         self.note_times()
 
     @precondition(lambda self: self.model is not None)
@@ -394,7 +394,7 @@ class Session(RuleBasedStateMachine):
             assert left == set()
             return
         m = self.m
-        messages = [(e.seq, decode_tail(e.tail)) for e in self.run(self.log.entries(m.sid))]
+        messages = [(e.seq, decode_stored(e.tail)) for e in self.run(self.log.entries(m.sid))]
         assert [(seq, message.body.decode(), message.kind) for seq, message in messages] == m.log
         responses = [message.rid for _, message in messages if message.kind is Kind.RESPONSE]
         assert len(responses) == len(set(responses))

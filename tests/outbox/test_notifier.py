@@ -19,11 +19,11 @@ from tests.support.waiting import pause, until_sync
 from veredus import App, ConfigError, PayloadError
 from veredus.client.ordering import MessageOrderingManager, OrderedMessageSender
 from veredus.errors import ConnectionLost, NotConfirmed, NotReady
-from veredus.model.delivery import NotifyItem, PushResult, Spread, Status, SyncHint
+from veredus.model.delivery import NotifyItem, PushResult, PushStatus, Spread, SyncHint
 from veredus.model.frames import Kind, Message
-from veredus.store.outbox import APPEND
+from veredus.store.sessions.outbox import APPEND
 from veredus.store.store import Store, connect
-from veredus.wire.frames import decode_tail, encode_tail
+from veredus.wire.frames import decode_stored, encode_stored
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def app(url: str) -> AsyncIterator[App]:
 
 
 async def messages(log: Log, sid: str) -> list[Message]:
-    return [decode_tail(entry.tail) for entry in await log.entries(sid)]
+    return [decode_stored(entry.tail) for entry in await log.entries(sid)]
 
 
 async def test_every_field_of_a_push_reaches_the_log(app: App, log: Log) -> None:
@@ -42,7 +42,7 @@ async def test_every_field_of_a_push_reaches_the_log(app: App, log: Log) -> None
     result = await app.push(
         {"n": 1}, session=sid, type="news", title="T", content="C", metadata={"a": "b"}, ttl=1.5, dedupe_key="k"
     )
-    assert result == PushResult(Status.QUEUED, 1, sid)
+    assert result == PushResult(PushStatus.QUEUED, 1, sid)
     assert (await app.push({"n": 1}, session=sid, dedupe_key="k")).status == "duplicate"
     (message,) = await messages(log, sid)
     assert (message.kind, message.type, message.title, message.content) == (Kind.NOTIFY, "news", "T", "C")
@@ -57,12 +57,12 @@ async def test_every_field_of_a_push_reaches_the_log(app: App, log: Log) -> None
 
 async def test_every_target(app: App, log: Log) -> None:
     one, two = await log.create("bob"), await log.create("eve")
-    assert await app.push(1, user="bob") == [PushResult(Status.QUEUED, 1, one.sid)]
-    assert await app.push(2, user="joe") == [PushResult(Status.GONE)]
+    assert await app.push(1, user="bob") == [PushResult(PushStatus.QUEUED, 1, one.sid)]
+    assert await app.push(2, user="joe") == [PushResult(PushStatus.GONE)]
     assert await app.push(3, users=["bob", "eve", "bob", "joe"], wait=60) == {
-        "bob": [PushResult(Status.QUEUED, 2, one.sid)],
-        "eve": [PushResult(Status.QUEUED, 1, two.sid)],
-        "joe": [PushResult(Status.WAITING)],
+        "bob": [PushResult(PushStatus.QUEUED, 2, one.sid)],
+        "eve": [PushResult(PushStatus.QUEUED, 1, two.sid)],
+        "joe": [PushResult(PushStatus.WAITING)],
     }
     assert await app.join(two.sid, "room")
     spread = await app.push(4, group="room")
@@ -74,7 +74,7 @@ async def test_every_target(app: App, log: Log) -> None:
     assert await app.leave(two.sid, "room")
     everyone = await app.push(5, everyone=True)
     assert isinstance(everyone, Spread)
-    assert everyone.counts == {Status.QUEUED: 2}
+    assert everyone.counts == {PushStatus.QUEUED: 2}
     assert [m.body for m in await messages(log, one.sid)] == [b"1", b"3", b"5"]
 
 
@@ -82,7 +82,7 @@ async def test_binding_in_both_ways_of_saying_it(app: App, log: Log) -> None:
     sid = (await log.create()).sid
     assert (await app.push("b", session=sid, bind=(123, "before"))).status == "held"
     held = await app.push("a", session=sid, bind=123, sync_hint=SyncHint.AFTER_RESPONSE, type="t", title="x")
-    assert held == PushResult(Status.HELD, 0, sid)
+    assert held == PushResult(PushStatus.HELD, 0, sid)
     await log.accept(sid, 123)
     await log.respond(sid, 123)
     found = await messages(log, sid)
@@ -90,9 +90,9 @@ async def test_binding_in_both_ways_of_saying_it(app: App, log: Log) -> None:
     assert [(m.sync_hint, m.bind_client_seq_id) for m in found] == [(1, 123), (0, 0), (2, 123)]
     assert (found[2].type, found[2].title) == ("t", "x")
     late = await app.push("late", session=sid, bind=(123, "before"))
-    assert late == PushResult(Status.LATE, 4, sid)
+    assert late == PushResult(PushStatus.LATE, 4, sid)
     too_late = await app.push("late", session=sid, bind=(123, "before"), late="reject")
-    assert too_late == PushResult(Status.TOO_LATE, 0, sid)
+    assert too_late == PushResult(PushStatus.TOO_LATE, 0, sid)
 
 
 async def test_the_names_of_old(app: App, log: Log) -> None:
@@ -102,10 +102,10 @@ async def test_the_names_of_old(app: App, log: Log) -> None:
     sender = OrderedMessageSender(app.notifier())
     manager = MessageOrderingManager(sid, log.store.outbox, app.notifier())
     assert (await sender.send_ordered_message(sid, item)).seq == 1
-    assert (await manager.add_notify_bind_after_rsp(123, item)).status is Status.HELD
-    assert (await manager.add_notify_bind_before_rsp(123, item)).status is Status.HELD
+    assert (await manager.add_notify_bind_after_rsp(123, item)).status is PushStatus.HELD
+    assert (await manager.add_notify_bind_before_rsp(123, item)).status is PushStatus.HELD
     assert await manager.get_notify_counts(123) == (1, 1)
-    response = encode_tail(Message(kind=Kind.RESPONSE, rid=123))
+    response = encode_stored(Message(kind=Kind.RESPONSE, rid=123))
     responded = await manager.proc_with_notify_binds(123, response, before=[item], after=[item])
     assert (responded.status, responded.seq, responded.first, responded.last) == ("sent", 4, 2, 6)
     found = await messages(log, sid)
@@ -141,7 +141,7 @@ def test_push_sync(valkey_server: RealServer) -> None:
 
     sid = asyncio.run(make())
     app = App(valkey_server.url)
-    assert app.push_sync({"n": 1}, session=sid) == PushResult(Status.QUEUED, 1, sid)
+    assert app.push_sync({"n": 1}, session=sid) == PushResult(PushStatus.QUEUED, 1, sid)
     app.close_sync()
 
 
@@ -192,8 +192,9 @@ async def test_a_lost_connection_is_repeated_only_with_a_key(new_server: Callabl
     server = new_server("--appendonly", "yes")
     app = App(server.url, patience=10, timeout=1)
     store = app._client().store
-    sid = (await Log(store, None).create()).sid
-    store.sessions.partitions.now_ms = None
+    log = Log(store, None)
+    sid = (await log.create()).sid
+    log.by_the_server()
     server.kill()
     with pytest.raises(ConnectionLost):
         await app.push(1, session=sid)
@@ -224,8 +225,9 @@ async def test_durability(new_server: Callable[..., RealServer]) -> None:
     master = new_server("--appendonly", "yes", "--appendfsync", "always")
     app = App(master.url, patience=0.2)
     store = app._client().store
-    sid = (await Log(store, None).create()).sid
-    store.sessions.partitions.now_ms = None
+    log = Log(store, None)
+    sid = (await log.create()).sid
+    log.by_the_server()
     assert (await app.push(1, session=sid, durability="fsync")).ok
     with pytest.raises(NotReady, match="no replica is connected"):
         await app.push(2, session=sid, durability="replica", dedupe_key="k")
@@ -247,8 +249,9 @@ async def test_a_replica_confirms(new_server: Callable[..., RealServer]) -> None
     until_sync(lambda: is_replicating(replica), what="the replication")
     app = App(master.url)
     store = app._client().store
-    sid = (await Log(store, None).create()).sid
-    store.sessions.partitions.now_ms = None
+    log = Log(store, None)
+    sid = (await log.create()).sid
+    log.by_the_server()
     results = await asyncio.gather(*[app.push(n, session=sid, durability="replica") for n in range(20)])
     assert sorted(result.seq for result in results) == list(range(1, 21))
     replica.freeze()

@@ -6,9 +6,9 @@ import pytest
 
 from tests.outbox.support import AFTER, BEFORE, Ears, Log, text_of
 from veredus.errors import CommandRefused, ConfigError
-from veredus.model.delivery import NO_CURSOR, SECRET_GRACE, Cursor, LogState, Quota, Status, judge_cursor
+from veredus.model.delivery import NO_CURSOR, SECRET_GRACE, Cursor, LogState, PushStatus, Quota, judge_cursor
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import Kick
+from veredus.wire.log_entries import Kick
 
 
 async def test_a_cursor_is_valid_at_once(log: Log) -> None:
@@ -85,6 +85,21 @@ async def test_a_hello_that_is_executed_late_does_not_take_the_session_from_its_
     assert await resume("late", "four") == "forbidden"
 
 
+async def test_a_hello_that_is_executed_late_with_an_old_cursor_leaves_the_log_as_it_is(log: Log) -> None:
+    """Its client was welcomed by another hello and has acknowledged since: it can go on where it is."""
+    created = await log.create(secret_hash="one")
+    sid, old = created.sid, Cursor(created.epoch, 0, 0)
+    await log.push(sid, *"abc")
+    await log.attach(sid, old, secret_hash="one", next_secret_hash="welcomed")
+    second = await log.cursor(sid, 2)
+    await log.store.outbox.ack([(sid, 2, 0)])
+    late = await log.attach(sid, old, secret_hash="one", next_secret_hash="late")
+    assert (late.result, late.reason, late.base) == ("reset", "truncated", second)
+    attached = await log.attach(sid, second, secret_hash="welcomed", next_secret_hash="two")
+    assert (attached.result, attached.reason, attached.base) == ("resumed", "", second)
+    assert [text_of(entry.tail) for entry in attached.entries] == ["c"]
+
+
 async def test_another_user_with_the_right_secret_is_refused(log: Log) -> None:
     """A session belongs to the user who made it."""
     sid = (await log.create()).sid
@@ -102,6 +117,7 @@ async def test_what_is_no_session_is_unknown_to_a_resume(log: Log, sid: str) -> 
 
 
 async def test_resets_say_why_and_deliver_what_is_there_in_a_new_epoch(log: Log) -> None:
+    """But for a cursor that is too old: the log is the one that it was."""
     created = await log.create()
     sid = created.sid
     await log.push(sid, *"abcd")
@@ -122,7 +138,8 @@ async def test_resets_say_why_and_deliver_what_is_there_in_a_new_epoch(log: Log)
         assert judge_cursor(state, cursor, third.ts if cursor.seq == 3 else None)[:2] == ("reset", reason)
         attached = await log.attach(sid, cursor)
         assert (attached.result, attached.reason) == ("reset", reason)
-        assert attached.epoch not in ("", epoch)
+        assert attached.epoch
+        assert (attached.epoch == epoch) == (reason == "truncated")
         assert attached.base == await log.cursor(sid, 2)
         assert [text_of(entry.tail) for entry in attached.entries] == ["c", "d"]
         epoch = attached.epoch
@@ -194,7 +211,7 @@ async def test_a_session_waits_for_its_client_and_then_ends(log: Log) -> None:
     assert (attached.result, attached.generation) == ("resumed", 2)
     log.later(10_000)  # an attached session does not end by time
     assert (await log.store.sessions.sweep()).expired == []
-    assert (await log.push(sid, "x"))[0].status is Status.QUEUED
+    assert (await log.push(sid, "x"))[0].status is PushStatus.QUEUED
     await log.store.sessions.detach([(sid, 2)])
     log.later(1000)
     assert (await log.attach(sid, NO_CURSOR)).reason == "expired"
@@ -223,7 +240,7 @@ async def test_close_leaves_nothing_behind(log: Log) -> None:
     await log.store.sessions.sweep()
     assert await log.everything() == {}
     assert await log.store.sessions.close(sid) is False
-    assert (await log.push(sid, "x"))[0].status is Status.GONE
+    assert (await log.push(sid, "x"))[0].status is PushStatus.GONE
 
 
 async def test_too_many_sessions_of_a_user(log: Log) -> None:

@@ -9,12 +9,12 @@ import pytest
 from tests.outbox.support import Ears, Log, tail
 from tests.support.servers import VALKEY_ONLY
 from veredus.errors import CommandRefused, ConfigError
-from veredus.model.delivery import Quota, Status
-from veredus.store.outbox import Post
-from veredus.store.spreading import MAIL_ENTRIES
+from veredus.model.delivery import PushStatus, Quota
+from veredus.store.sessions.broadcast import MAIL_ENTRIES
+from veredus.store.sessions.outbox import Post
 from veredus.store.store import Store, connect
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import Hint
+from veredus.wire.log_entries import Hint
 
 
 async def test_a_user_is_reached_in_all_sessions_in_one_step(log: Log) -> None:
@@ -24,7 +24,7 @@ async def test_a_user_is_reached_in_all_sessions_in_one_step(log: Log) -> None:
     await log.push(full.sid, "x")
     results = await log.store.outbox.append_to_user("bob", tail("hi"))
     assert sorted(results) == sorted(
-        [(Status.QUEUED, 1, one.sid), (Status.QUEUED, 1, two.sid), (Status.FULL, 0, full.sid)]
+        [(PushStatus.QUEUED, 1, one.sid), (PushStatus.QUEUED, 1, two.sid), (PushStatus.FULL, 0, full.sid)]
     )
     assert await log.texts(two.sid) == ["hi"]
 
@@ -33,7 +33,7 @@ async def test_many_users_in_one_call_and_one_message_per_node(log: Log) -> None
     sids = [(await log.create(f"u{i}")).sid for i in range(5)]
     async with Ears(log.client, "n1") as ears:
         answers = await log.store.outbox.append_to_users([Post(f"u{i}", tail(f"{i}")) for i in range(6)])
-        assert [[r.status for r in answer] for answer in answers] == [[Status.QUEUED]] * 5 + [[Status.GONE]]
+        assert [[r.status for r in answer] for answer in answers] == [[PushStatus.QUEUED]] * 5 + [[PushStatus.GONE]]
         assert {row.sid for row in (await ears.messages(1))[0] if isinstance(row, Hint)} == set(sids)
         assert await ears.silent()
 
@@ -42,16 +42,18 @@ async def test_a_key_counts_for_the_user_not_for_each_session(log: Log) -> None:
     one = await log.create()
     assert [r.status for r in await log.store.outbox.append_to_user("bob", tail("a"), dedupe_key="k")] == ["queued"]
     two = await log.create()
-    assert await log.store.outbox.append_to_user("bob", tail("a"), dedupe_key="k") == [(Status.DUPLICATE, 1, one.sid)]
+    assert await log.store.outbox.append_to_user("bob", tail("a"), dedupe_key="k") == [
+        (PushStatus.DUPLICATE, 1, one.sid)
+    ]
     assert await log.texts(two.sid) == []
 
 
 async def test_an_absent_user_finds_the_mail_in_the_next_session(log: Log) -> None:
     outbox = log.store.outbox
-    assert await outbox.append_to_user("bob", tail("lost")) == [(Status.GONE, 0, "")]
+    assert await outbox.append_to_user("bob", tail("lost")) == [(PushStatus.GONE, 0, "")]
     assert await log.everything() == {}
-    assert await outbox.append_to_user("bob", tail("m1"), wait_ms=5000) == [(Status.WAITING, 0, "")]
-    assert await outbox.append_to_user("bob", tail("m1"), wait_ms=5000, dedupe_key="k") == [(Status.WAITING, 0, "")]
+    assert await outbox.append_to_user("bob", tail("m1"), wait_ms=5000) == [(PushStatus.WAITING, 0, "")]
+    assert await outbox.append_to_user("bob", tail("m1"), wait_ms=5000, dedupe_key="k") == [(PushStatus.WAITING, 0, "")]
     assert (await outbox.append_to_user("bob", tail("m1"), wait_ms=5000, dedupe_key="k"))[0].status == "duplicate"
     await outbox.append_to_user("bob", tail("too old"), wait_ms=100)
     await outbox.append_to_user("bob", tail("m3"), wait_ms=5000, expiry="+3000")
@@ -71,13 +73,13 @@ async def test_a_mailbox_is_bounded_and_what_waited_too_long_makes_room(log: Log
     outbox = log.store.outbox
     rows = [Post("bob", tail("x"), wait_ms=1000)] * MAIL_ENTRIES
     await outbox.append_to_users(rows)
-    assert (await outbox.append_to_user("bob", tail("x"), wait_ms=1000))[0].status is Status.FULL
+    assert (await outbox.append_to_user("bob", tail("x"), wait_ms=1000))[0].status is PushStatus.FULL
     log.later(1001)
-    assert (await outbox.append_to_user("bob", tail("y"), wait_ms=1000))[0].status is Status.WAITING
+    assert (await outbox.append_to_user("bob", tail("y"), wait_ms=1000))[0].status is PushStatus.WAITING
     assert await log.client.llen(keys.mailbox("bob")) == 1
     big = tail("z" * 600_000)
     statuses = [(await outbox.append_to_user("eve", big, wait_ms=1000))[0].status for _ in range(2)]
-    assert statuses == [Status.WAITING, Status.FULL]
+    assert statuses == [PushStatus.WAITING, PushStatus.FULL]
 
 
 async def test_names_that_could_be_taken_for_other_keys(log: Log) -> None:
@@ -98,7 +100,7 @@ async def test_a_group_across_partitions(log: Log) -> None:
     assert await log.store.sessions.join(outsider, "other")
     assert await log.store.sessions.join("p000-nobody", "room") is False
     spread = await log.store.outbox.append_to_group("room", tail("hi"))
-    assert spread.counts == {Status.QUEUED: 30}
+    assert spread.counts == {PushStatus.QUEUED: 30}
     for sid in members:
         assert await log.texts(sid) == ["hi"]
     assert await log.texts(outsider) == []
@@ -107,7 +109,7 @@ async def test_a_group_across_partitions(log: Log) -> None:
     spread = await log.store.outbox.append_to_group("room", tail("again"), dedupe_key="k")
     assert (spread.sessions, spread.ok) == (29, True)
     spread = await log.store.outbox.append_to_group("room", tail("again"), dedupe_key="k")
-    assert spread.counts == {Status.DUPLICATE: 29}
+    assert spread.counts == {PushStatus.DUPLICATE: 29}
     assert (await log.store.outbox.append_to_group("nobody", tail("x"))).sessions == 0
 
 
@@ -115,7 +117,7 @@ async def test_a_large_group_in_one_partition_goes_in_bounded_chunks(log: Log) -
     sids = [(await log.create("bob", groups=["room"], max_sessions=0)).sid for _ in range(45)]
     await log.client.config_resetstat()
     spread = await log.store.outbox.append_to_group("room", tail("hi"))
-    assert spread.counts == {Status.QUEUED: 45}
+    assert spread.counts == {PushStatus.QUEUED: 45}
     calls = (await log.client.info("commandstats"))["cmdstat_zrangebylex"]["calls"]
     assert calls == 3
     for sid in sids:
@@ -157,14 +159,14 @@ async def test_whoever_has_ended_is_not_counted(log: Log) -> None:
         await log.store.outbox.append_to_group("room", tail("x")),
         await log.store.outbox.append_to_everyone(tail("x")),
     ):
-        assert (spread.counts, spread.ok) == ({Status.QUEUED: 1}, True)
+        assert (spread.counts, spread.ok) == ({PushStatus.QUEUED: 1}, True)
     assert len(await log.texts(one.sid)) == 2
 
 
 async def test_everyone(log: Log) -> None:
     sids = [(await log.create(f"u{i}")).sid for i in range(40)] + [(await log.create("")).sid for _ in range(10)]
     spread = await log.store.outbox.append_to_everyone(tail("all"))
-    assert spread.counts == {Status.QUEUED: 50}
+    assert spread.counts == {PushStatus.QUEUED: 50}
     for sid in sids:
         assert await log.texts(sid) == ["all"]
 
@@ -192,11 +194,11 @@ async def test_a_mailbox_lives_as_long_as_the_mail_that_waits_longest(log: Log) 
 
 async def test_the_room_of_mail_that_waited_too_long_is_free_again(log: Log) -> None:
     outbox = log.store.outbox
-    assert (await outbox.append_to_user("bob", tail("x" * 600_000), wait_ms=100))[0].status is Status.WAITING
-    assert (await outbox.append_to_user("bob", tail("y" * 300_000), wait_ms=90_000))[0].status is Status.WAITING
+    assert (await outbox.append_to_user("bob", tail("x" * 600_000), wait_ms=100))[0].status is PushStatus.WAITING
+    assert (await outbox.append_to_user("bob", tail("y" * 300_000), wait_ms=90_000))[0].status is PushStatus.WAITING
     log.later(200)
-    assert (await outbox.append_to_user("bob", tail("z" * 600_000), wait_ms=90_000))[0].status is Status.WAITING
-    assert (await outbox.append_to_user("bob", tail("z" * 300_000), wait_ms=90_000))[0].status is Status.FULL
+    assert (await outbox.append_to_user("bob", tail("z" * 600_000), wait_ms=90_000))[0].status is PushStatus.WAITING
+    assert (await outbox.append_to_user("bob", tail("z" * 300_000), wait_ms=90_000))[0].status is PushStatus.FULL
 
 
 async def test_users_and_keys_are_told_apart_wherever_their_colons_are(log: Log) -> None:
@@ -204,17 +206,17 @@ async def test_users_and_keys_are_told_apart_wherever_their_colons_are(log: Log)
     await log.create("u")
     await log.create(f"u:{rest}")
     outbox = log.store.outbox
-    assert (await outbox.append_to_user("u", tail("x"), dedupe_key=f"{rest}:k"))[0].status is Status.QUEUED
-    assert (await outbox.append_to_user(f"u:{rest}", tail("x"), dedupe_key="k"))[0].status is Status.QUEUED
+    assert (await outbox.append_to_user("u", tail("x"), dedupe_key=f"{rest}:k"))[0].status is PushStatus.QUEUED
+    assert (await outbox.append_to_user(f"u:{rest}", tail("x"), dedupe_key="k"))[0].status is PushStatus.QUEUED
 
 
 async def test_a_key_counts_only_when_its_message_was_taken(log: Log) -> None:
     sid = (await log.create(quota=Quota(entries=1))).sid
     await log.push(sid, "x")
     outbox = log.store.outbox
-    assert (await outbox.append_to_user("bob", tail("y"), dedupe_key="k"))[0].status is Status.FULL
+    assert (await outbox.append_to_user("bob", tail("y"), dedupe_key="k"))[0].status is PushStatus.FULL
     await outbox.ack([(sid, 1, 0)])
-    assert (await outbox.append_to_user("bob", tail("y"), dedupe_key="k"))[0].status is Status.QUEUED
+    assert (await outbox.append_to_user("bob", tail("y"), dedupe_key="k"))[0].status is PushStatus.QUEUED
 
 
 async def _leave(log: Log, sid: str) -> None:
@@ -230,7 +232,7 @@ async def test_what_waits_for_a_user_outlives_the_session_that_the_user_has_left
     one = await log.create()
     await _leave(log, one.sid)
     sent = await log.store.outbox.append_to_user("bob", tail("m"), wait_ms=3_600_000)
-    assert [result.status for result in sent] == [Status.QUEUED]
+    assert [result.status for result in sent] == [PushStatus.QUEUED]
     await log.store.outbox.append_to_user("bob", tail("not so important"))
     await _expire(log, one.sid)
     two = await log.create()

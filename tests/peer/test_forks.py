@@ -12,7 +12,7 @@ from veredus.peer import SessionClosed, connect
 
 async def test_a_fork_cannot_use_the_session_of_its_parent_but_may_connect(either: ScriptedGateway) -> None:
     async with connect(either.url, token="ada", **QUICK) as peer:
-        line = peer._line
+        line = peer._reconnector
 
         async def use() -> list[str]:
             said = []
@@ -29,7 +29,7 @@ async def test_a_fork_cannot_use_the_session_of_its_parent_but_may_connect(eithe
 
         said = await in_a_fork(lambda: asyncio.run(use()))
         assert said[3:] == ["of the fork"]
-        assert all("in a fork of it, connect() again" in text for text in said[:3])
+        assert all("call connect() again after a fork" in text for text in said[:3])
         assert await peer.request("echo", "of the parent") == "of the parent"
         assert [hello.token for hello in either.hellos] == ["ada", "bob"]
 

@@ -16,9 +16,9 @@ from tests.support.sizes import FULL
 from tests.support.waiting import PATIENCE, until
 from veredus import App, current
 from veredus.errors import ConnectionLost
-from veredus.gateway import upkeep
+from veredus.gateway import maintenance
 from veredus.gateway.auth import Identity
-from veredus.gateway.server import Gateway
+from veredus.gateway.gateway import Gateway
 from veredus.peer import Discontinuity, Message, Peer, RequestLost, RequestRejected, connect
 
 CLIENTS = 20 if FULL else 4
@@ -82,7 +82,7 @@ async def app(valkey_server: RealServer) -> AsyncIterator[App]:
 
 @pytest.fixture
 async def gateway(app: App, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gateway]:
-    monkeypatch.setattr(upkeep, "SWEEP", 0.2)
+    monkeypatch.setattr(maintenance, "SWEEP", 0.2)
     async with app.gateway(ws="127.0.0.1:0", quic="127.0.0.1:0", http="off", drain=0.1, may_join=_may_join) as made:
         yield made
 
@@ -186,7 +186,7 @@ async def test_a_request_that_was_rejected_as_retryable_is_sent_again_and_runs_o
 async def test_a_join_during_an_outage_is_asked_for_again(
     gateway: Gateway, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sessions = gateway._reception._sessions
+    sessions = gateway.handshake._sessions
     join, failed = sessions.join, list[str]()
 
     async def fails_twice(sid: str, group: str) -> bool:

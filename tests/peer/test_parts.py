@@ -32,8 +32,8 @@ from veredus.peer import (
     connect,
 )
 from veredus.peer.addresses import parse_address
-from veredus.peer.line import LATE_ATTACH, Gone, Line
-from veredus.peer.requests import Requests, lost
+from veredus.peer.reconnector import LATE_ATTACH, ConnectionEnd, Reconnector
+from veredus.peer.requests import PeerRequests, lost
 
 
 class Wire:
@@ -65,14 +65,16 @@ def _link() -> ClientLink:
     return ClientLink(client="test", window_messages=10, window_bytes=1000)
 
 
-def _requests() -> Requests:
-    return Requests(_link(), lambda: None, PeerConfig(retries=0))
+def _requests() -> PeerRequests:
+    return PeerRequests(_link(), lambda: None, PeerConfig(retries=0))
 
 
-def _line(token: Any = "t", **settings: Any) -> Line:
+def _line(token: Any = "t", **settings: Any) -> Reconnector:
     addresses = [parse_address("ws://127.0.0.1:1")]
     config = PeerConfig(**settings)
-    return Line(_link(), addresses, config, token=token, verify=None, deliver=lambda e: None, announce=lambda e: None)
+    return Reconnector(
+        _link(), addresses, config, token=token, verify=None, deliver=lambda e: None, announce=lambda e: None
+    )
 
 
 def _peer_tasks() -> list[str]:
@@ -136,7 +138,7 @@ async def test_errors_of_requests_have_a_text_a_code_and_say_whether_to_try_agai
 
 
 async def test_without_an_answer_a_request_fails_at_its_deadline_and_the_grace() -> None:
-    requests = Requests(_link(), lambda: None, PeerConfig(grace=0.03))
+    requests = PeerRequests(_link(), lambda: None, PeerConfig(grace=0.03))
     loop = asyncio.get_running_loop()
     began = loop.time()
     pending = requests.submit("echo", None, 0.01, False, False)
@@ -148,7 +150,7 @@ async def test_without_an_answer_a_request_fails_at_its_deadline_and_the_grace()
 
 
 async def test_whoever_waits_to_be_accepted_hears_of_a_timeout() -> None:
-    requests = Requests(_link(), lambda: None, PeerConfig(grace=0.001))
+    requests = PeerRequests(_link(), lambda: None, PeerConfig(grace=0.001))
     pending = requests.submit("echo", None, 0.001, False, False)
     with pytest.raises(RequestTimeout):
         await pending.accepted()
@@ -209,7 +211,7 @@ class _Noted(ClientLink):
 
 async def test_a_request_that_is_cancelled_without_a_connection_is_cancelled_once_there_is_one() -> None:
     link = _Noted()
-    requests = Requests(link, lambda: None, PeerConfig())
+    requests = PeerRequests(link, lambda: None, PeerConfig())
     pending = requests.submit("echo", None, None, False, False)
     pending.cancel()
     assert link.cancelled == []
@@ -247,7 +249,7 @@ async def test_a_transport_that_opens_too_late_is_cut() -> None:
     line.opened(late)  # nobody tries to connect
     assert (late.aborted, late.sent) == (True, [])
     line._gone = asyncio.get_running_loop().create_future()
-    line._gone.set_result(Gone(1006, "given up"))
+    line._gone.set_result(ConnectionEnd(1006, "given up"))
     late = Wire()
     line.opened(late)
     assert (late.aborted, late.sent) == (True, [])
@@ -256,7 +258,7 @@ async def test_a_transport_that_opens_too_late_is_cut() -> None:
     line.opened(wire)
     assert not wire.aborted
     assert b"hello" in b"".join(wire.sent)
-    line._let_go()
+    line._release()
 
 
 async def test_what_an_earlier_transport_says_is_nothing_to_the_present_one() -> None:
@@ -270,8 +272,8 @@ async def test_what_an_earlier_transport_says_is_nothing_to_the_present_one() ->
     assert wire.closes == []
     gone = line._gone
     line.closed(wire, 1006, "broken")
-    assert gone.result() == Gone(1006, "broken")
-    line._let_go()
+    assert gone.result() == ConnectionEnd(1006, "broken")
+    line._release()
 
 
 async def test_a_reason_to_leave_is_cut_to_what_fits_a_close_frame() -> None:
@@ -279,9 +281,35 @@ async def test_a_reason_to_leave_is_cut_to_what_fits_a_close_frame() -> None:
     line._gone = asyncio.get_running_loop().create_future()
     wire = Wire()
     line.opened(wire)
-    line._drop(Gone(4002, "x" * 300))
+    line._drop(ConnectionEnd(4002, "x" * 300))
     assert wire.closes == [(4002, "x" * 100)]
-    line._let_go()
+    line._release()
+
+
+async def test_an_earlier_tick_takes_the_place_of_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = _line()
+    line._gone = asyncio.get_running_loop().create_future()
+    line.opened(Wire())
+    later = line._timer
+    assert later is not None
+    monkeypatch.setattr(line._link, "deadline", lambda: line._timer_at - 1)
+    line._arm()
+    assert later.cancelled()
+    assert line._timer is not later
+    line._release()
+
+
+async def test_a_mistake_in_the_peer_itself_ends_it_with_that_error(
+    gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits is told, as at every other end."""
+
+    async def fail(self: Reconnector) -> SessionClosed | None:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(Reconnector, "run", fail)
+    with pytest.raises(SessionClosed, match="the peer failed: RuntimeError\\('a mistake'\\)"):
+        await asyncio.wait_for(connect(gateway.url, **QUICK)._start(), PATIENCE)
 
 
 async def test_a_peer_that_could_not_start_leaves_no_task_behind(gateway: ScriptedGateway) -> None:
@@ -338,9 +366,15 @@ async def test_who_is_moved_owes_nothing_to_earlier_failures(monkeypatch: pytest
 
     monkeypatch.setattr(PeerConfig, "backoff", backoff)
     line = _line()
-    ends = [Gone(4000, ""), Gone(4000, ""), Gone(4000, "", at_once=True), Gone(4000, ""), Gone(4501, "no")]
+    ends = [
+        ConnectionEnd(4000, ""),
+        ConnectionEnd(4000, ""),
+        ConnectionEnd(4000, "", at_once=True),
+        ConnectionEnd(4000, ""),
+        ConnectionEnd(4501, "no"),
+    ]
 
-    async def attempt() -> Gone:
+    async def attempt() -> ConnectionEnd:
         return ends.pop(0)
 
     monkeypatch.setattr(line, "_attempt", attempt)
@@ -355,11 +389,11 @@ async def test_a_line_that_was_stopped_takes_the_end_of_its_connection_for_nothi
     events: list[Any] = []
     monkeypatch.setattr(line, "_announce", events.append)
 
-    async def attempt() -> Gone:
+    async def attempt() -> ConnectionEnd:
         assert not line._welcomed, "it tries again"
         line._welcomed = True
         await line.stop(bye=True)
-        return Gone(1000, "closed")
+        return ConnectionEnd(1000, "closed")
 
     monkeypatch.setattr(line, "_attempt", attempt)
     assert await line.run() is None
@@ -428,7 +462,7 @@ async def test_a_token_function_that_fails_ends_nothing(
 
 
 async def test_a_token_that_is_no_text_is_told_as_what_it_is() -> None:
-    with pytest.raises(ConfigError, match=r"token: .*b'secret'.*a text"):
+    with pytest.raises(ConfigError, match=r"token: .*b'secret'.*a string"):
         await _line(lambda: b"secret")._fetch_token()
 
 
@@ -469,7 +503,7 @@ async def test_a_hint_that_is_no_address_is_not_followed(
     async with connect(gateway.url, on_event=events.append, **QUICK) as peer:
         gateway.session.wire.send(GoAway(20, "drain", "nonsense"))  # type: ignore[union-attr]
         await until(lambda: peer.stats()["resumes"] == 1)
-        assert "which is no address" in caplog.text
+        assert "which is not an address" in caplog.text
         assert [(event.within, event.reason) for event in events if isinstance(event, GoingAway)] == [(0.02, "drain")]
 
 
@@ -514,7 +548,7 @@ async def test_a_callback_for_events_that_fails_ends_nothing(
 
 async def test_what_is_asked_of_a_peer_that_is_closed_is_refused(gateway: ScriptedGateway) -> None:
     peer = await connect(gateway.url, **QUICK)
-    with pytest.raises(ConfigError, match="started once"):
+    with pytest.raises(ConfigError, match="was not started"):
         await peer
     assert (peer.closed, peer.connected) == (False, True)
     await peer.close()
@@ -550,11 +584,11 @@ async def test_nobody_reads_is_said_once_and_only_when_the_window_is_full(
         for n in range(2):
             gateway.push(n)
         await until(lambda: peer.stats()["waiting"] == 2)
-        assert "nobody reads" not in caplog.text
+        assert "nothing reads them" not in caplog.text
         for n in range(2):
             gateway.push(n)
         await until(lambda: peer.stats()["waiting"] == 4)
-        assert caplog.text.count("nobody reads") == 1
+        assert caplog.text.count("nothing reads them") == 1
 
 
 async def test_a_request_is_sent_as_what_it_is(gateway: ScriptedGateway) -> None:

@@ -166,7 +166,7 @@ async def test_nobody_reads_is_warned_of(gateway: ScriptedGateway, caplog: pytes
             for n in range(8):
                 gateway.push(n)
             await until(lambda: peer.stats()["waiting"] == 8)
-        assert "nobody reads" in caplog.text
+        assert "nothing reads them" in caplog.text
 
 
 async def test_a_lost_session_is_a_discontinuity_and_its_requests_are_lost(gateway: ScriptedGateway) -> None:
@@ -414,11 +414,11 @@ async def test_goaway_moves_by_itself_to_where_it_hints(gateway: ScriptedGateway
 async def test_a_connection_that_lived_owes_nothing_to_earlier_failures(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("veredus.peer.line.random.random", lambda: 1.0)
+    monkeypatch.setattr("veredus.peer.reconnector.random.random", lambda: 1.0)
     events: list[Any] = []
     async with connect(gateway.url, on_event=events.append, **QUICK) as peer:
         for steady, delays in ((600.0, [0.01, 0.02, 0.04]), (0.0, [0.01, 0.01])):
-            monkeypatch.setattr("veredus.peer.line.STEADY", steady)
+            monkeypatch.setattr("veredus.peer.reconnector.STEADY", steady)
             events.clear()
             for _ in delays:
                 resumes = peer.stats()["resumes"]
@@ -490,7 +490,7 @@ async def test_a_group_is_asked_for_again_until_it_is_answered(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is volatile: it may be dropped on its way."""
-    monkeypatch.setattr("veredus.peer.groups.ASK_AGAIN", 0.02)
+    monkeypatch.setattr("veredus.peer.groups.ASK_INTERVAL", 0.02)
     async with connect(gateway.url, **QUICK) as peer:
         wire = gateway.session.wire
         assert wire is not None
@@ -637,8 +637,11 @@ async def test_an_asynchronous_callback_is_awaited_and_its_failure_reported(
         await until(lambda: gateway.session.acked == 5)
         assert seen == [1, 2, 3, 4, 5]
         assert "on_message failed" in caplog.text
+        for read in (peer.receive, peer.receive_many):
+            with pytest.raises(ConfigError, match="on_message"):
+                await asyncio.wait_for(read(), PATIENCE)
         with pytest.raises(ConfigError, match="on_message"):
-            await peer.receive(1)
+            aiter(peer)
 
 
 async def test_the_end_is_told_to_whoever_listens_and_waits(gateway: ScriptedGateway) -> None:

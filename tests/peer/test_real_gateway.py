@@ -16,7 +16,7 @@ from tests.peer.test_javascript import CLIENT, _environment, _node
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, until
 from veredus import App, current
-from veredus.gateway.server import Gateway
+from veredus.gateway.gateway import Gateway
 from veredus.link.transports.certificate import make_local_certificate
 from veredus.peer import Message, Peer, RequestFailed, RequestRejected, Retrying, SessionClosed, connect
 

@@ -15,17 +15,17 @@ from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App
 from veredus.errors import ConnectionLost
-from veredus.gateway import upkeep
+from veredus.gateway import maintenance
 from veredus.gateway.delivery import Delivery
-from veredus.gateway.upkeep import Upkeep
-from veredus.store.hints import Hints
-from veredus.store.outbox import Outbox
+from veredus.gateway.maintenance import Maintenance
+from veredus.store.sessions.hints import Hints
+from veredus.store.sessions.outbox import Outbox
 
 PARTS = {
     "hints": (Hints, "_listen"),
     "tick": (Delivery, "tick"),
-    "heartbeat": (Upkeep, "_release_strays"),
-    "sweep": (Upkeep, "_sweep"),
+    "heartbeat": (Maintenance, "_release_strays"),
+    "sweep": (Maintenance, "_sweep"),
     "http server": (uvicorn.Server, "main_loop"),
 }
 
@@ -42,11 +42,11 @@ async def test_a_part_that_ends_is_restarted_counted_and_shown(
     app: App, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, value in (("BEAT", 0.05), ("SWEEP", 0.05), ("STRAYS_EVERY", 1)):
-        monkeypatch.setattr(upkeep, name, value)
+        monkeypatch.setattr(maintenance, name, value)
     failing = Failing(monkeypatch, *PARTS[part])
     gw = gateway(app, http="127.0.0.1:0")
     async with gw, httpx.AsyncClient(base_url=f"http://{gw.http_address}") as client:
-        gw._restarts._steady = math.inf
+        gw._services.restarts._steady = math.inf
         await until(lambda: failing.calls > 1)
         assert gw.figures()["restarts"] == {part: 1}
         answer = await client.get("/healthz")
@@ -57,7 +57,7 @@ async def test_a_part_that_ends_is_restarted_counted_and_shown(
         await app.push({"hello": 1}, session=peer.sid)
         assert len(await peer.take(1)) == 1
         await peer.close()
-        gw._restarts._steady = 0.0
+        gw._services.restarts._steady = 0.0
         await until(lambda: gw.problems() == [])
     assert caplog.text.count(f"{part} has ended") == 1
 

@@ -13,14 +13,14 @@ from tests.restarts.support import Broken, Failing
 from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App
+from veredus.process.signals import SIGNALS
+from veredus.process.supervisor import SupervisedProcess, Supervisor
 from veredus.scheduler.entries import Entry
-from veredus.scheduler.providers import Readings
+from veredus.scheduler.providers import ProviderReader
 from veredus.scheduler.scheduler import Scheduler
-from veredus.signals import SIGNALS
 from veredus.worker import supervisor
-from veredus.worker.family import Child, Family
 from veredus.worker.shared_beat import Beat
-from veredus.worker.supervisor import Supervisor
+from veredus.worker.supervisor import WorkerSupervisor
 
 
 @pytest.fixture
@@ -50,24 +50,24 @@ async def test_the_reader_of_a_provider_comes_back(
     async def work() -> None: ...
 
     app.schedule_provider(lambda: [Entry("@daily", work.call())], interval=0.05)
-    failing = Failing(monkeypatch, Readings, "read")
+    failing = Failing(monkeypatch, ProviderReader, "read")
     async with app.scheduler() as service:
         await until(lambda: failing.calls > 1)
         await until(lambda: service.scheduler is not None and service.scheduler.next_tick)
     assert caplog.text.count("reader of provider") == 1
 
 
-class _Family(Family):
+class _Family(Supervisor):
     """Children that end at once; the family ends when all have."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.codes: list[int] = []
 
-    def live(self, child: Child) -> int:
+    def live(self, child: SupervisedProcess) -> int:
         return 7
 
-    def ended(self, child: Child, code: int) -> int:
+    def ended(self, child: SupervisedProcess, code: int) -> int:
         self.codes.append(code)
         return 0
 
@@ -103,10 +103,10 @@ async def _fail(*_: Any) -> Any:
 def test_a_supervisor_survives_whatever_goes_wrong_while_it_looks_after_a_child(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parent, child = Supervisor(App().worker(processes=2)), Child(0, "w", pid=os.getpid())
+    parent, child = WorkerSupervisor(App().worker(processes=2)), SupervisedProcess(0, "w", pid=os.getpid())
     monkeypatch.setattr(supervisor, "give_back", _fail)
     parent._give_back(child)
-    assert "its tasks will be recovered when their leases run out: why" in caplog.text
+    assert "its tasks will be recovered when their leases expire: why" in caplog.text
     monkeypatch.setattr(supervisor, "keep_leases", _fail)
     parent._keep(child, Beat(1.0, {}, False), 60.0)
     assert "its leases cannot be renewed: why" in caplog.text

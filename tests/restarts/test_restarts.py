@@ -10,9 +10,9 @@ import pytest
 
 from tests.restarts.support import Broken
 from tests.support.waiting import forever, until
-from veredus import restarts as module
-from veredus.restarts import FIRST_PAUSE, LONGEST_PAUSE, Restarts
-from veredus.worker.complaints import FORGET, Complaints
+from veredus.process import restarts as module
+from veredus.process.outage_log import FORGET, OutageLog
+from veredus.process.restarts import FIRST_PAUSE, LONGEST_PAUSE, Restarts
 
 
 class _Clock:
@@ -96,15 +96,15 @@ async def test_what_is_over_is_not_started_again() -> None:
 
 def test_complaints_are_shared_by_threads() -> None:
     """One thread looks through the dictionary of those who miss a server while others change it."""
-    complaints, failures, ready = Complaints(many_servers=True), list[BaseException](), threading.Barrier(4)
+    outages, failures, ready = OutageLog(many_servers=True), list[BaseException](), threading.Barrier(4)
 
     def work(number: int) -> None:
         try:
             ready.wait()
             for turn in range(3_000):
-                complaints.outage(ConnectionError("away"), (number, turn))
-                complaints.say((number, turn), "x", logging.DEBUG)
-                complaints.recovered((number, turn))
+                outages.outage(ConnectionError("away"), (number, turn))
+                outages.log((number, turn), "x", logging.DEBUG)
+                outages.recovered((number, turn))
         except BaseException as exc:
             failures.append(exc)
 
@@ -114,5 +114,5 @@ def test_complaints_are_shared_by_threads() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert complaints.outages == 12_000
+    assert outages.count == 12_000
     assert FORGET

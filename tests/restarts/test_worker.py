@@ -17,46 +17,55 @@ from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App, Limit
 from veredus.scheduler.scheduler import Scheduler
-from veredus.store.work import Work
+from veredus.store.tasks.work import Work
 from veredus.telemetry.worker_metrics import Metrics
 from veredus.wire import keys
 from veredus.worker.health import problems
 from veredus.worker.roles import heartbeater
 from veredus.worker.roles.aggregator import Aggregator
+from veredus.worker.roles.child_relayer import ChildRelayer
+from veredus.worker.roles.follow_relayer import FollowRelayer
 from veredus.worker.roles.forwarder import Forwarder
+from veredus.worker.roles.go_watcher import GoWatcher
 from veredus.worker.roles.healthchecker import Healthchecker
 from veredus.worker.roles.heartbeater import Heartbeater
-from veredus.worker.roles.herald import Herald
 from veredus.worker.roles.janitor import Janitor
 from veredus.worker.roles.limiter import Limiter
+from veredus.worker.roles.pending_watcher import PendingWatcher
 from veredus.worker.roles.processor import Processor
+from veredus.worker.roles.recorder import Recorder
 from veredus.worker.roles.recoverer import Recoverer
-from veredus.worker.roles.sharer import Sharer
 from veredus.worker.roles.subscriber import Subscriber
 from veredus.worker.roles.syncer import Syncer
-from veredus.worker.roles.unserved import Unserved
+from veredus.worker.roles.unserved_reporter import UnservedReporter
+from veredus.worker.roles.wake_listener import WakeListener
 from veredus.worker.shared_beat import SharedBeat
 from veredus.worker.worker import Worker
 
 PARTS = {
     "aggregator": (Aggregator, "step"),
-    "forwarder": (Forwarder, "_look"),
+    "child-relayer": (ChildRelayer, "step"),
+    "forwarder": (Forwarder, "_forward"),
     "healthchecker": (Healthchecker, "step"),
     "heartbeater": (Heartbeater, "beat"),
-    "herald": (Herald, "step"),
+    "follow-relayer": (FollowRelayer, "step"),
     "janitor": (Janitor, "step"),
     "limiter": (Limiter, "step"),
+    "pending-watcher": (PendingWatcher, "step"),
     "processor": (Processor, "_fetch"),
+    "recorder": (Recorder, "step"),
     "recoverer": (Recoverer, "step"),
     "scheduler": (Scheduler, "step"),
-    "sharer": (Sharer, "step"),
-    "subscriber": (Subscriber, "_stay"),
+    "go-watcher": (GoWatcher, "step"),
+    "subscriber": (Subscriber, "_listen"),
     "syncer": (Syncer, "run"),
-    "unserved": (Unserved, "step"),
+    "unserved-reporter": (UnservedReporter, "step"),
+    "wake-listener": (WakeListener, "step"),
     "watcher": (Worker, "_watch"),
 }
 MORE = {
-    "processor: waiting for work": ("processor", Processor, "_watch"),
+    "pending-watcher: waiting for work": ("pending-watcher", PendingWatcher, "_watch"),
+    "wake-listener: listening": ("wake-listener", WakeListener, "_listen"),
     "heartbeater: making its loop": ("heartbeater", Heartbeater, "_beat_on"),
 }
 
@@ -156,7 +165,7 @@ async def test_leases_are_renewed_while_the_heartbeater_is_being_restarted(
     async with worker:
         handle = await long.enqueue()
         await until(lambda: starts)
-        await until(lambda: worker._hands.busy == 0)
+        await until(lambda: worker._in_flight.busy == 0)
         await until(lambda: _gone(app, handle.id))
     assert len(starts) == 1, "its lease never lapsed, or the recoverer would have had it run again"
 
@@ -193,7 +202,7 @@ async def test_settlements_that_the_syncer_keeps_survive_its_restart(app: App, m
         await until(lambda: ran == [1])
         await until(lambda: failing.calls >= 3)
         await until(lambda: _gone(app, handle.id))
-        await until(lambda: not worker._hands.held())
+        await until(lambda: not worker._in_flight.held())
         assert worker.signs.restarts == {"syncer": 1}
     assert ran == [1]
 

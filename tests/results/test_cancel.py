@@ -13,7 +13,7 @@ from tests.support.waiting import PATIENCE, forever, until
 from veredus import App, CancelOutcome, Handle, Job, TaskCancelled, current
 from veredus.errors import ConfigError
 from veredus.store.store import Store, connect
-from veredus.store.work import Work
+from veredus.store.tasks.work import Work
 from veredus.wire import keys
 from veredus.wire.messages import decode_task
 
@@ -72,7 +72,7 @@ async def test_a_cancel_ends_the_task_that_is_meant_and_no_other(app: App, look:
         await until(lambda: len(runs) == 2)
         assert await meant.cancel() is CancelOutcome.CANCELLING
         await cancelled_state(meant, look, "archive")
-        assert [attempt.task_id for attempt in worker._hands.running()] == [other.id]
+        assert [attempt.task_id for attempt in worker._in_flight.running()] == [other.id]
         assert await look.active() == [other.id]
         await other.cancel()
         await cancelled_state(other, look, "archive")
@@ -219,5 +219,6 @@ async def test_a_plain_cancel_from_gos_tools_is_a_retry_as_in_asynq(app: App, lo
         assert ours is not None
         for name in ("type", "payload", "queue", "retry", "retried", "error_msg", "timeout", "unique_key"):
             assert getattr(ours, name) == getattr(wanted, name), name
-        assert (await look.fields(handle.id)).keys() == {f["field"] for f in theirs["fields"]}
+        fields = {f["field"] for f in theirs["fields"]} | {"attempts", "attempt:1"}
+        assert (await look.fields(handle.id)).keys() == fields
         assert await look.counters() == (1, 1)

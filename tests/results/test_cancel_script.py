@@ -12,7 +12,7 @@ from tests.support.keyspace import Key
 from tests.support.queue import NOW, Queue, differences
 from veredus.errors import CommandRefused
 from veredus.model.message import TaskMessage
-from veredus.store.cancels import CANCEL
+from veredus.store.tasks.cancels import CANCEL
 from veredus.wire.messages import encode_task
 
 LOCK = "asynq:{q}:unique:t:1"
@@ -23,7 +23,7 @@ async def cancel(
     q: Queue, task_id: str, action: str = "delete", expected: bytes = b"A", *, max_size: int = 10_000
 ) -> list[bytes]:
     names = q.keys("pending scheduled retry archived due groups")
-    args: list[Any] = [q.prefix, q.key("g:"), "asynq:cancel", max_size, 90 * 86400, task_id, action, expected, b"NEW"]
+    args: list[Any] = [q.key(""), "asynq:cancel", max_size, 90 * 86400, task_id, action, expected, b"NEW"]
     reply: list[bytes] = await q.redis.run(CANCEL, names, [*args, NOW])
     return reply
 

@@ -18,11 +18,11 @@ from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Handle, ResultGone
-from veredus.client import waiting
-from veredus.model.ending import write_progress
+from veredus.client import task_listener
 from veredus.model.settlement import Complete, Done
-from veredus.store.results import Sight
-from veredus.store.work import Work
+from veredus.model.task_status import write_progress
+from veredus.store.tasks.results import TaskReport
+from veredus.store.tasks.work import Work
 
 SHOP = """
 import asyncio, os, sys
@@ -132,7 +132,7 @@ async def _taken(app: App, handle: Handle[Any]) -> tuple[Work, str]:
 async def test_an_end_that_was_told_while_nobody_listened_is_seen_when_listening_again(
     app: App, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "LOOK", 3600.0)
+    monkeypatch.setattr(task_listener, "LOOK", 3600.0)
     handle = await app.enqueue("t")
     work, owner = await _taken(app, handle)
     waiter = asyncio.create_task(handle.result(PATIENCE))
@@ -160,9 +160,9 @@ async def test_a_task_that_is_gone_may_still_be_announced_as_done(app: App, look
     waiter = asyncio.create_task(handle.result(PATIENCE))
     await until(lambda: look.client.hexists(look.task(handle.id), "waited"))
     listener, key = app._client().listener, look.task(handle.id)
-    listener._deliver(key, Sight("gone"))
+    listener._deliver(key, TaskReport("gone"))
     await asyncio.sleep(0.01)
-    listener._deliver(key, Sight("done"))
+    listener._deliver(key, TaskReport("done"))
     assert await waiter is None
 
 
@@ -193,7 +193,7 @@ async def test_a_step_that_is_seen_again_is_not_told_again(app: App, look: Look)
 async def test_who_waits_for_nothing_any_more_stops_listening(
     app: App, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "LOOK", 0.05)
+    monkeypatch.setattr(task_listener, "LOOK", 0.05)
     handle = await app.enqueue("t")
     with pytest.raises(TimeoutError):
         await handle.result(0.2)

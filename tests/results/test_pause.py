@@ -10,7 +10,7 @@ from tests.support import golden
 from tests.support.waiting import PATIENCE, pause, until
 from veredus import App
 from veredus.wire import keys
-from veredus.worker.roles.processor import BLOCK
+from veredus.worker.roles.pending_watcher import BLOCK
 
 
 async def test_the_key_is_asynqs(app: App, look: Look) -> None:

@@ -14,7 +14,7 @@ from tests.integration.support import FAST, Look, go_message
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Handle, ResultGone, RevokeTask, SkipRetry, TaskCancelled, TaskFailed
-from veredus.client import waiting
+from veredus.client import task_listener
 from veredus.errors import ConfigError, ConnectionLost, PayloadError
 from veredus.wire import keys
 
@@ -280,7 +280,7 @@ async def test_a_waiter_is_woken_at_once(app: App, look: Look) -> None:
             go.set()
             await waiter
             delays.append(time.monotonic() - ended)
-    assert min(delays) < waiting.LOOK / 10, delays
+    assert min(delays) < task_listener.LOOK / 10, delays
 
 
 async def test_a_broken_subscription_is_made_again_and_looked_after(app: App, look: Look) -> None:
@@ -301,9 +301,9 @@ async def test_a_broken_subscription_is_made_again_and_looked_after(app: App, lo
 
 
 async def test_what_a_go_worker_ends_is_found_by_looking(app: App, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "LOOK", 0.3)
+    monkeypatch.setattr(task_listener, "LOOK", 0.3)
     await look.push_like_go(go_message("go:task"))
-    handle = app.handle("from-go")
+    handle = app.handle("from-go", queue="default")
     waiter = asyncio.create_task(handle.result(PATIENCE))
     await until(lambda: _is_waited_for(look, handle))
     await look.client.lrem(keys.pending("default"), 0, "from-go")
@@ -311,8 +311,8 @@ async def test_what_a_go_worker_ends_is_found_by_looking(app: App, look: Look, m
     await look.client.hset(look.task("from-go"), mapping={"state": "completed", "result": '{"a":1}'})
     assert await waiter == {"a": 1}
     await look.push_like_go(go_message("go:task", task_id="second"))
-    waiter = asyncio.create_task(app.handle("second").result(PATIENCE))
-    await until(lambda: _is_waited_for(look, app.handle("second")))
+    waiter = asyncio.create_task(app.handle("second", queue="default").result(PATIENCE))
+    await until(lambda: _is_waited_for(look, app.handle("second", queue="default")))
     await look.client.lrem(keys.pending("default"), 0, "second")
     await look.client.delete(look.task("second"))
     with pytest.raises(ResultGone):
@@ -383,3 +383,30 @@ async def test_what_was_waited_for_from_the_beginning_is_whole_although_it_is_to
                 await waiter
         else:
             assert await waiter == (Sum(3, [1, 2]) if kind == "typed" else "x" * 100_000)
+
+
+async def test_a_handle_finds_its_task_in_whatever_queue_it_is(app: App, look: Look) -> None:
+    @app.task(name="far", queue="far")
+    async def far() -> int:
+        return 7
+
+    sent = await far.enqueue()
+    handle = app.handle(sent.id)
+    assert handle.queue == ""
+    assert (await handle.status()).state == "pending"
+    async with app.worker("far", scheduler=False):
+        assert await handle.result(PATIENCE) == 7
+    second = await far.using(task_id="second").enqueue()
+    assert await app.cancel(second.id)
+    await app.enqueue("t", queue="other", task_id="second")
+    with pytest.raises(ConfigError, match="queue: got None, expected one of "):
+        await app.handle("second").status()
+    assert (await app.handle("nobody").status()).state == "gone"
+
+
+async def test_result_sync_in_async_code_raises_at_once(app: App) -> None:
+    handle = await app.enqueue("t")
+    with pytest.raises(ConfigError, match=r"await handle\.result"):
+        handle.result_sync()
+    with pytest.raises(TimeoutError):
+        await asyncio.to_thread(handle.result_sync, 0.01)

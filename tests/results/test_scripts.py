@@ -12,8 +12,8 @@ from tests.support.fences import FENCES, Fence
 from tests.support.keyspace import Key
 from tests.support.queue import LEASE_MS, NOW, Queue, differences
 from veredus.model.message import TaskMessage
-from veredus.store.leases import EXTEND, RECOVER
-from veredus.store.results import AWAIT, PROGRESS, WRITE
+from veredus.store.tasks.leases import EXTEND, RECOVER
+from veredus.store.tasks.results import AWAIT, PROGRESS, WRITE
 from veredus.wire.messages import decode_task, encode_task
 
 CHANNEL = "asynq:ends:me"
@@ -29,11 +29,11 @@ def message_bytes(retention: int = 0) -> bytes:
 
 
 async def progress(q: Queue, task_id: str, owner: str, data: bytes = b"{}") -> int:
-    return int(await q.redis.run(PROGRESS, [q.key("lease")], [q.prefix, task_id, owner, data]))
+    return int(await q.redis.run(PROGRESS, [q.key("lease")], [q.key(""), task_id, owner, data]))
 
 
 async def write(q: Queue, task_id: str, owner: str, data: bytes = b"R") -> int:
-    return int(await q.redis.run(WRITE, [q.key("lease")], [q.prefix, task_id, owner, data]))
+    return int(await q.redis.run(WRITE, [q.key("lease")], [q.key(""), task_id, owner, data]))
 
 
 @asynccontextmanager
@@ -230,10 +230,10 @@ async def test_a_marked_task_that_fails_is_due_at_once_and_keeps_its_mark(q: Que
 async def test_heartbeat_and_recovery_see_the_mark(q: Queue) -> None:
     await q.activate("a", "b")
     await q.client.hset(q.task("b"), "cancel", "delete")
-    args: list[str | int] = [q.prefix, 2, "a", "w:1", LEASE_MS, "b", "w:1", LEASE_MS, NOW]
+    args: list[str | int] = [q.key(""), 2, "a", "w:1", LEASE_MS, "b", "w:1", LEASE_MS, NOW]
     assert await q.redis.run(EXTEND, [q.key("lease")], args) == [NOW, [], [2, b"delete"]]
     late = NOW + LEASE_MS + 1000
-    args = [q.prefix, 10, "r:1", 5000, 0, late - 10, 4000, 60_000, "", late]
+    args = [q.key(""), 10, "r:1", 5000, 0, late - 10, 4000, 60_000, "", late]
     reply = await q.redis.run(RECOVER, q.keys("lease active"), args)
     assert reply[5] == [b"b", b"delete"]
 

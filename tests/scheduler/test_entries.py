@@ -50,7 +50,7 @@ def test_a_sync_function_can_be_scheduled_too(app: App) -> None:
         ("@every 10ms", {}, "at least 1s"),
         ("@daily", {"tz": "Nowhere/Land"}, "tz"),
         ("@daily", {"missed": "some"}, "missed.*all, once, skip"),
-        ("@daily", {"task_id": "fixed"}, "task_id.*id of its own"),
+        ("@daily", {"task_id": "fixed"}, "task_id.*its own id"),
         ("@daily", {"at": datetime(2030, 1, 1, tzinfo=UTC)}, "at: .*a duration"),
         ("@daily", {"deadline": datetime(2030, 1, 1, tzinfo=UTC)}, "deadline"),
         ("@daily", {"expires": datetime(2030, 1, 1, tzinfo=UTC)}, "expires"),

@@ -10,12 +10,12 @@ from tests.support.keyspace import check_invariant, snapshot
 from veredus import App
 from veredus.client.client import Client
 from veredus.errors import CommandRefused
-from veredus.store.intake import no_record
-from veredus.store.redis import Call
-from veredus.store.schedules import BEGIN, LEAD, RESIGN, SHOW, Schedules, Tick
+from veredus.store.connection.redis import ScriptCall
 from veredus.store.store import Store
+from veredus.store.tasks.intake import no_record
+from veredus.store.tasks.schedules import BEGIN, LEAD, RESIGN, SHOW, Schedules, Tick
 from veredus.wire import keys
-from veredus.wire.schedules import EnqueueEvent
+from veredus.wire.schedules import EnqueueRecord
 
 NOW = 4_000_000_000_250
 AT = 4_000_000_000
@@ -32,16 +32,16 @@ class Bench:
 
     async def begin(self, *ids: str, now: int = NOW) -> list[Any]:
         names = [keys.cron("q", one) for one in ids or ("s",)]
-        reply: list[Any] = await self.store.redis.run(BEGIN, names, [*[DAY_MS] * len(names), now])
+        reply: list[Any] = await self.store.redis.run(BEGIN, names, [len(names), *[DAY_MS] * len(names), now])
         return reply
 
-    def tick_call(self, at: int, tick: int, now: int = NOW, **options: Any) -> Call:
+    def tick_call(self, at: int, tick: int, now: int = NOW, **options: Any) -> ScriptCall:
         app = App("redis://nowhere.invalid")
         entry = Client(self.store, max_payload=1000).entry(
             app.call("t", {"n": 1}, queue="q", task_id=f"s:{tick}", **options)
         )
         call = self.schedules._tick_call(Tick("q", "s", at, tick, DAY_MS, entry))
-        return Call(call.script, call.keys, [*call.args, now])
+        return ScriptCall(call.script, call.keys, [*call.args, now])
 
     async def tick(self, at: int, tick: int, now: int = NOW, **options: Any) -> list[Any]:
         call = self.tick_call(at, tick, now, **options)
@@ -158,11 +158,11 @@ async def test_show_and_hide_as_asynq_does(store: Store, redis_client: Any) -> N
 
 async def test_the_history_keeps_the_newest_thousand_for_a_month(store: Store, redis_client: Any) -> None:
     schedules = Schedules(store.redis, store.intake)
-    await schedules.record([("s", EnqueueEvent(f"s:{n}", 1_800_000_000.5 + n)) for n in range(1005)])
+    await schedules.record([("s", EnqueueRecord(f"s:{n}", 1_800_000_000.5 + n)) for n in range(1005)])
     assert await redis_client.zcard(keys.scheduler_history("s")) == 1000
     assert await redis_client.ttl(keys.scheduler_history("s")) > 29 * 86400
     newest = await schedules.history("s", 2)
-    assert newest == [EnqueueEvent("s:1004", 1_800_001_004.5), EnqueueEvent("s:1003", 1_800_001_003.5)]
+    assert newest == [EnqueueRecord("s:1004", 1_800_001_004.5), EnqueueRecord("s:1003", 1_800_001_003.5)]
     await schedules.record([])
 
 

@@ -9,9 +9,9 @@ import pytest
 from tests.support import golden
 from tests.support.golden import raw
 from veredus import App
-from veredus.scheduler.lines import Line
+from veredus.scheduler.schedule_state import ScheduleState
 from veredus.wire.messages import as_dict
-from veredus.wire.schedules import EnqueueEvent, EntryRecord, decode_entry, decode_event, encode_entry, encode_event
+from veredus.wire.schedules import EnqueueRecord, EntryRecord, decode_entry, decode_event, encode_entry, encode_event
 from veredus.wire.times import NEVER_SECONDS
 
 
@@ -43,7 +43,7 @@ def test_the_same_declaration_shows_the_same_fields(name: str, item: Any) -> Non
         retention=3600,
         headers={"src": "cron"},
     )
-    line = Line(app.schedule(wanted["spec"], call))
+    line = ScheduleState(app.schedule(wanted["spec"], call))
     previous = wanted["prev_enqueue_time"]["seconds"]
     fired = None if previous == NEVER_SECONDS else previous
     line.at = wanted["next_enqueue_time"]["seconds"] - 5 if "@every" in wanted["spec"] else 1794781374
@@ -71,4 +71,4 @@ def test_events() -> None:
         event = decode_event(raw(member))
         assert event.task_id == member["decoded"]["task_id"]
         assert int(event.at) == int(member["score"])
-    assert decode_event(encode_event(EnqueueEvent("task", 1794781379.25))) == EnqueueEvent("task", 1794781379.25)
+    assert decode_event(encode_event(EnqueueRecord("task", 1794781379.25))) == EnqueueRecord("task", 1794781379.25)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from veredus.errors import ConfigError
-from veredus.store.address import Address, parse_url
+from veredus.store.connection.address import Address, parse_url
 
 SECRET = "s3cr3t"
 

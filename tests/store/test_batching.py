@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tests.support.waiting import PATIENCE
 from veredus.errors import StoreError
-from veredus.store import batching
-from veredus.store.batching import Coalescer
+from veredus.store.connection import batching
+from veredus.store.connection.batching import Coalescer
 
 
 class Writer:

@@ -11,12 +11,12 @@ from tests.support.clusters import Nodes
 from tests.support.waiting import PATIENCE
 from veredus.errors import CommandRefused, ConnectionLost, NotReady
 from veredus.model.settlement import Done, Retry
-from veredus.store.cluster import slot_of
-from veredus.store.delays import Forwarded
-from veredus.store.intake import CREATED, Entry
-from veredus.store.leases import Sweep
+from veredus.store.connection.cluster import slot_of
 from veredus.store.store import Store, Subscription, Watch, connect
-from veredus.store.work import Work
+from veredus.store.tasks.delays import ForwardReply
+from veredus.store.tasks.intake import CREATED, NewTask
+from veredus.store.tasks.leases import Sweep
+from veredus.store.tasks.work import Work
 from veredus.wire import keys
 from veredus.wire.presence import ServerRecord
 
@@ -29,7 +29,7 @@ async def cluster(nodes: Nodes) -> AsyncIterator[Store]:
 
 
 async def run_through(store: Store, queue: str, ids: list[str]) -> None:
-    assert await store.intake.add_many(queue, [Entry(task_id, b"m") for task_id in ids]) == [CREATED] * len(ids)
+    assert await store.intake.add_many(queue, [NewTask(task_id, b"m") for task_id in ids]) == [CREATED] * len(ids)
     work = Work(store.redis, "w", lease_ms=12_000)
     batch = await work.dequeue(queue, len(ids))
     assert [task_id for task_id, _ in batch.rows] == ids
@@ -49,11 +49,11 @@ async def test_queues_on_every_node_are_worked_on(nodes: Nodes, cluster: Store) 
 async def test_looks_at_many_queues_go_to_all_nodes_at_once(nodes: Nodes, cluster: Store) -> None:
     names = [name for node in range(3) for name in nodes.queues(node, 2)]
     for name in names:
-        await cluster.intake.add(name, Entry("due", b"", due="1000"))
-        await cluster.intake.add(name, Entry("later", b"", due="+60000"))
+        await cluster.intake.add(name, NewTask("due", b"", due="1000"))
+        await cluster.intake.add(name, NewTask("later", b"", due="+60000"))
     looks = await cluster.delays.forward(names)
     for look in looks:
-        assert isinstance(look, Forwarded)
+        assert isinstance(look, ForwardReply)
         assert look.moved == 1
         assert look.wait is not None
         assert 0 < look.wait <= 60.1
@@ -92,14 +92,14 @@ async def test_the_record_of_a_worker_and_the_wakeups(nodes: Nodes, cluster: Sto
     for node in range(3):
         name = nodes.queues(node, 1)[0]
         watch = Watch(cluster.redis, name)
-        assert await watch.wait(0.05) is False
-        await cluster.intake.add(name, Entry("a", b""))
-        assert await watch.wait(PATIENCE) is True
+        assert await watch.wait(0.05) is None
+        await cluster.intake.add(name, NewTask("a", b""))
+        assert await watch.wait(PATIENCE) == b"a"
         watch.close()
         heard: list[tuple[str, bytes]] = []
         subscription = Subscription(cluster.redis, [keys.delay_wakeup(name)], partial(_note, heard))
         await subscription.open(lambda: None)
-        await cluster.intake.add(name, Entry("later", b"", due="4000000000000"))
+        await cluster.intake.add(name, NewTask("later", b"", due="4000000000000"))
         await subscription.ping()
         assert heard == [(keys.delay_wakeup(name), b"4000000000000")]
         subscription.close()
@@ -120,12 +120,12 @@ async def test_while_a_slot_moves_key_by_key_no_script_runs_in_it(nodes: Nodes, 
     is refused on both nodes until the move has ended: half of what it would find is elsewhere."""
     name = nodes.queues(1, 20)[19]
     slot, counter = slot_of(keys.pending(name)), keys.processed(name)
-    assert await cluster.intake.add_many(name, [Entry("a", b"A"), Entry("b", b"B")]) == [CREATED, CREATED]
+    assert await cluster.intake.add_many(name, [NewTask("a", b"A"), NewTask("b", b"B")]) == [CREATED, CREATED]
     nodes.begin_move(slot, 1, 2)
     work = Work(cluster.redis, "w", lease_ms=12_000)
     while True:
         with pytest.raises(NotReady, match="TRYAGAIN"):
-            await cluster.intake.add(name, Entry("c", b"C"))
+            await cluster.intake.add(name, NewTask("c", b"C"))
         with pytest.raises(NotReady, match="TRYAGAIN"):
             await work.dequeue(name, 2)
         (look,) = await cluster.delays.forward([name])
@@ -136,14 +136,14 @@ async def test_while_a_slot_moves_key_by_key_no_script_runs_in_it(nodes: Nodes, 
     assert nodes.key_is_on(2, counter)
     nodes.move(slot, 2)
     assert (await work.dequeue(name, 2)).rows == [("a", b"A"), ("b", b"B")]
-    assert await cluster.intake.add(name, Entry("c", b"C")) == CREATED
+    assert await cluster.intake.add(name, NewTask("c", b"C")) == CREATED
     assert await cluster.redis.command("INCR", counter, key=counter) == 2
 
 
 async def test_the_plain_url_of_a_node_is_refused_with_the_right_one(nodes: Nodes) -> None:
     store = Store(connect(nodes.servers[0].url), patience=0.0)
     with pytest.raises(CommandRefused, match=rf"use redis\+cluster://127.0.0.1:{nodes.servers[0].port}"):
-        await store.intake.add(nodes.queues(1, 1)[0], Entry("a", b""))
+        await store.intake.add(nodes.queues(1, 1)[0], NewTask("a", b""))
     await store.close()
 
 

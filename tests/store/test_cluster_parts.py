@@ -11,10 +11,10 @@ import pytest
 from tests.support.clusters import Nodes
 from tests.support.waiting import until
 from veredus.errors import ConnectionLost
-from veredus.store import cluster as module
-from veredus.store.address import parse_url
-from veredus.store.cluster import Cluster
-from veredus.store.slots import SLOTS, Endpoint, slot_of
+from veredus.store.connection import cluster as module
+from veredus.store.connection.address import parse_url
+from veredus.store.connection.cluster import Cluster
+from veredus.store.connection.slot_map import SLOTS, Endpoint, slot_of
 from veredus.wire import keys
 
 

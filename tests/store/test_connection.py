@@ -14,10 +14,10 @@ from tests.support.queue import Queue
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import PATIENCE, pause, pause_sync, until
 from veredus.errors import AuthError, CommandRefused, ConnectionLost, NotReady
-from veredus.store.delays import Forwarded
-from veredus.store.redis import Redis
+from veredus.process.supervisor import loop_factory
+from veredus.store.connection.redis import Redis
 from veredus.store.store import Store, connect
-from veredus.worker.supervisor import loop_factory
+from veredus.store.tasks.delays import ForwardReply
 
 NewServer = Callable[..., RealServer]
 
@@ -156,7 +156,7 @@ async def test_something_that_is_not_redis(opened: Any) -> None:
 
 
 async def test_scripts_come_back_after_the_server_forgot_them(store: Store, redis_client: Any) -> None:
-    q = Queue(store.redis, redis_client)
+    q = Queue(store.redis, redis_client, is_watched=False)
     await q.enqueue("a")
     await redis_client.script_flush()
     await q.enqueue("b")
@@ -186,6 +186,26 @@ async def test_passwords(new_server: NewServer, opened: Any, userinfo: str, acce
         with pytest.raises(AuthError) as caught:
             await redis.command("PING", key="")
         assert "wrong" not in str(caught.value).replace("WRONGPASS", "").replace("wrong number", "")
+
+
+async def test_a_connection_that_is_refused_is_closed(new_server: NewServer, opened: Any) -> None:
+    server = new_server("--requirepass", "right")
+    user = opened(f"unix://:right@{server.socket}")
+
+    async def connected() -> int:
+        lines: bytes = await user.command("CLIENT", "LIST", key="")
+        return lines.count(b"\n")
+
+    assert await connected() == 1
+    refused = opened(f"unix://:wrong@{server.socket}")
+    for _ in range(3):
+        with pytest.raises(AuthError):
+            await refused.command("PING", key="")
+
+    async def is_alone() -> bool:
+        return await connected() == 1
+
+    await until(is_alone, what="no connection but the one with the right password")
 
 
 async def test_a_password_where_none_is_set(server: RealServer, opened: Any) -> None:
@@ -224,7 +244,7 @@ async def test_a_read_only_replica_is_dropped_so_that_the_next_call_looks_anew(
 ) -> None:
     server = new_server("--replicaof", "127.0.0.1", "1")
     redis = opened(server.url)
-    q = Queue(redis, None)
+    q = Queue(redis, None, is_watched=False)
     for _ in range(2):
         with pytest.raises(NotReady, match="READONLY"):
             await q.enqueue("a")
@@ -265,8 +285,8 @@ async def test_each_of_several_scripts_gets_its_reply_or_its_error(store: Store,
     await redis_client.zadd("asynq:{good}:scheduled", {"a": 1})
     bad, good, empty = await store.delays.forward(["bad", "good", "empty"])
     assert isinstance(bad, CommandRefused)
-    assert isinstance(good, Forwarded)
-    assert isinstance(empty, Forwarded)
+    assert isinstance(good, ForwardReply)
+    assert isinstance(empty, ForwardReply)
     assert (good.moved, good.wait, empty.moved) == (1, None, 0)
 
 

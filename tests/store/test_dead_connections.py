@@ -19,11 +19,11 @@ from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import until
 from veredus import App
 from veredus.errors import ConnectionLost
-from veredus.store import connection, repeats
-from veredus.store.connection import KEEPALIVE
-from veredus.store.intake import CREATED, Entry
-from veredus.store.redis import Server
+from veredus.store.connection import connection, repeats
+from veredus.store.connection.connection import KEEPALIVE
+from veredus.store.connection.redis import SingleServer
 from veredus.store.store import Store, connect
+from veredus.store.tasks.intake import CREATED, NewTask
 from veredus.wire import keys
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server"), pytest.mark.timeout(120)]
@@ -114,12 +114,12 @@ async def test_a_server_that_is_only_slow_keeps_its_connection(
     """A fresh connection is not answered either, so nothing is concluded: the first try is answered at last."""
     server = new_server()
     store = Store(connect(server.url, timeout=LONG))
-    await store.intake.add("q", Entry("first", b""))
-    assert isinstance(store.redis, Server)
+    await store.intake.add("q", NewTask("first", b""))
+    assert isinstance(store.redis, SingleServer)
     used = store.redis._connection
     with server.client() as client:
         client.execute_command("CLIENT", "PAUSE", "2500", which)
-        assert await store.intake.add("q", Entry("a", b"")) == CREATED
+        assert await store.intake.add("q", NewTask("a", b"")) == CREATED
         assert store.redis._connection is used
         assert used is not None
         assert used.alive
@@ -127,10 +127,40 @@ async def test_a_server_that_is_only_slow_keeps_its_connection(
     await store.close()
 
 
+async def test_a_server_that_is_slow_only_with_what_it_is_asked_answers_at_last(
+    server: RealServer, redis_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fresh connections are answered at once and the calls are not, on each of them: longer and longer is waited."""
+    monkeypatch.setattr(connection, "SILENCE", 0.1)
+    async with proxy_before(server.socket) as proxy:
+        proxy.marker, proxy.delay = b"EVALSHA", 0.5
+        store = Store(connect(proxy.url, timeout=LONG))
+        for task_id in ("a", "b", "c"):
+            assert await store.intake.add("q", NewTask(task_id, b"")) == CREATED
+        assert proxy.connections < 10
+        await store.close()
+    assert await redis_client.llen(keys.pending("q")) == 3
+
+
+async def test_a_connection_that_answered_and_fell_silent_is_soon_replaced_again(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "SILENCE", 0.1)
+    async with proxy_before(server.socket) as proxy:
+        store = Store(connect(proxy.url, timeout=LONG))
+        began = time.monotonic()
+        for number in range(8):
+            assert await store.intake.add("q", NewTask(str(number), b"")) == CREATED
+            proxy.forget()
+            assert await store.redis.command("LLEN", keys.pending("q"), key=keys.pending("q")) == number + 1
+        assert time.monotonic() - began < LONG
+        await store.close()
+
+
 async def test_a_batch_of_calls_repeats_only_what_reads(server: RealServer, redis_client: Any) -> None:
     async with proxy_before(server.socket) as proxy:
         store = Store(connect(proxy.url, timeout=LONG))
-        await store.intake.add("q", Entry("a", b""))
+        await store.intake.add("q", NewTask("a", b""))
         proxy.forget(replies_only=True)
         size, pushed, there = await store.redis.command_each(
             [("LLEN", keys.pending("q")), ("RPUSH", "x", 1), ("EXISTS", keys.task("q", "a"))]
@@ -149,7 +179,7 @@ async def test_the_system_is_asked_to_keep_connections_alive(new_server: Callabl
     new_server(port=port)
     store = Store(connect(f"redis://127.0.0.1:{port}"))
     await store.ping()
-    assert isinstance(store.redis, Server)
+    assert isinstance(store.redis, SingleServer)
     used = store.redis._connection
     assert used is not None
     assert used._transport is not None
@@ -177,7 +207,7 @@ def test_a_script_that_is_repeated_writes_nothing(name: str) -> None:
 
 async def test_a_listener_that_is_repeated_is_added_once(server: RealServer, redis_client: Any) -> None:
     store = Store(connect(server.url))
-    await store.intake.add("q", Entry("a", b""))
+    await store.intake.add("q", NewTask("a", b""))
     for _ in range(2):
         await store.results.look("q", "a", "asynq:ends:me")
     assert (await Queue(store.redis, redis_client).fields("a"))["waited"] == "asynq:ends:me"

@@ -14,8 +14,8 @@ from tests.support.servers import PRODUCTS, RealServer, free_port
 from tests.support.waiting import until, until_sync
 from veredus import App, ConfigError, NotConfirmed, NotReady, TaskIdConflict
 from veredus.model.options import Options
-from veredus.store.checkups import ASIDE
-from veredus.store.durable import Durable
+from veredus.store.connection.replication import Replication
+from veredus.store.inspect.checkups import RENAME_DAMAGED
 from veredus.store.store import connect
 from veredus.wire import keys
 
@@ -141,14 +141,14 @@ async def test_a_call_that_writes_nothing_is_confirmed_for_what_was_written_befo
     """Such as a repeated one: to a connection that has written nothing the server confirms anything."""
     master, replica = pair(new_server)
     redis = connect(master.url)
-    durable = Durable(redis, "replica")
+    durable = Replication(redis, "replica")
     look = ([keys.archived("q"), f"{keys.queue_prefix('q')}damaged:archived"], ["zset"])
-    assert await durable.run(ASIDE, *look) == 0
+    assert await durable.run(RENAME_DAMAGED, *look) == 0
     replica.freeze()
     try:
         await redis.command("SET", "written", "by another connection", key="written")
         with pytest.raises(NotConfirmed):
-            await durable.run(ASIDE, *look)
+            await durable.run(RENAME_DAMAGED, *look)
     finally:
         replica.thaw()
     await durable.close()

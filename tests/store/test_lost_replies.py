@@ -21,9 +21,9 @@ from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import PATIENCE, until
 from veredus import App, Job
 from veredus.errors import ConnectionLost
-from veredus.store import intake
-from veredus.store.intake import ADD, CREATED, ENQUEUE, ENQUEUE_BOUND, ID_EXISTS, SCHEDULE, Entry
 from veredus.store.store import Store, connect
+from veredus.store.tasks import intake
+from veredus.store.tasks.intake import ADD, CREATED, ENQUEUE, ENQUEUE_BOUND, ID_EXISTS, SCHEDULE, NewTask
 from veredus.wire import keys
 
 pytestmark = pytest.mark.timeout(120)
@@ -139,12 +139,12 @@ async def test_a_replacement_whose_reply_was_lost_is_made_once(server: RealServe
             await q.activate("mine")
             await q.archive("mine")
 
-        entry = Entry("mine", b"new", replace=True)
+        entry = NewTask("mine", b"new", replace=True)
         await ended_task()
         assert await store.intake.add("q", entry) == CREATED  # the server has the scripts now
         await redis_client.flushdb()
         await ended_task()
-        record = intake.Record("", "", 0)
+        record = intake.CallRecord("", "", 0)
         proxy.marker = store.intake._replacement("q", entry, record).script.sha.encode()
         proxy.lose_reply = 1
         proxy.may_break.clear()
@@ -164,10 +164,10 @@ async def _lost_and_full(new_server: Callable[..., RealServer], patience: float)
     client = redis.asyncio.Redis(unix_socket_path=server.socket)
     async with proxy_before(server.socket) as proxy:
         store = Store(connect(proxy.url), patience=patience)
-        await store.intake.add("q", Entry("first", b""))
+        await store.intake.add("q", NewTask("first", b""))
         proxy.may_break.clear()
         proxy.lose_reply = 1
-        adding = asyncio.ensure_future(store.intake.add("q", Entry("a", b"")))
+        adding = asyncio.ensure_future(store.intake.add("q", NewTask("a", b"")))
         await until(lambda: client.exists(keys.task("q", "a")))
         await client.config_set("maxmemory", 1)
         proxy.may_break.set()
@@ -207,7 +207,7 @@ async def test_a_call_is_not_sent_again_after_the_patience_although_only_this_pr
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     async with proxy_before(server.socket) as proxy:
         store = Store(connect(proxy.url), patience=60)
-        await store.intake.add("q", Entry("first", b""))
+        await store.intake.add("q", NewTask("first", b""))
         sleep = asyncio.sleep
 
         async def stand_still(seconds: float) -> None:
@@ -217,7 +217,7 @@ async def test_a_call_is_not_sent_again_after_the_patience_although_only_this_pr
         monkeypatch.setattr(asyncio, "sleep", stand_still)
         proxy.lose_reply = 1
         with pytest.raises(ConnectionLost):
-            await store.intake.add("q", Entry("a", b""))
+            await store.intake.add("q", NewTask("a", b""))
         monkeypatch.undo()
         await store.close()
     assert await Queue(store.redis, redis_client).pending() == ["first", "a"]
@@ -230,8 +230,8 @@ async def test_a_copy_of_a_producer_loses_no_task(server: RealServer, redis_clie
         store.intake._producer = "same"
     for n in range(5):
         for name, store in zip("ab", stores, strict=True):
-            assert await store.intake.add("q", Entry(f"{name}{n}", b"")) == CREATED
-            assert await store.intake.add("q", Entry(f"{name}{n}", b"")) == ID_EXISTS
+            assert await store.intake.add("q", NewTask(f"{name}{n}", b"")) == CREATED
+            assert await store.intake.add("q", NewTask(f"{name}{n}", b"")) == ID_EXISTS
     assert len(await Queue(stores[0].redis, redis_client).pending()) == 10
     assert len(await redis_client.keys("*:sent:*")) == 2, "one of them has another name now"
     for store in stores:
@@ -243,14 +243,14 @@ async def test_a_copy_of_a_producer_whose_reply_was_lost_reports_that(server: Re
     async with proxy_before(server.socket) as proxy:
         copy, other = Store(connect(proxy.url), patience=PATIENCE), Store(connect(server.url))
         copy.intake._producer = other.intake._producer = "same"
-        await copy.intake.add("q", Entry("first", b""))
+        await copy.intake.add("q", NewTask("first", b""))
         other.intake._number = 7
         proxy.may_break.clear()
         proxy.lose_reply = 1
-        adding = asyncio.ensure_future(copy.intake.add("q", Entry("a", b"")))
+        adding = asyncio.ensure_future(copy.intake.add("q", NewTask("a", b"")))
         q = Queue(other.redis, redis_client)
         await until(lambda: redis_client.exists(q.task("a")))
-        await other.intake.add("q", Entry("b", b""))
+        await other.intake.add("q", NewTask("b", b""))
         proxy.may_break.set()
         with pytest.raises(ConnectionLost, match="not known"):
             await adding
@@ -263,7 +263,7 @@ async def test_a_copy_of_a_producer_whose_reply_was_lost_reports_that(server: Re
 async def test_a_fork_is_a_producer_of_its_own(server: RealServer, redis_client: Any) -> None:
     app = App(server.url)
     await app.enqueue("t", b"0")
-    ours = app._all_connections().client().store.intake
+    ours = app._client().store.intake
 
     def in_child() -> str:
         app.enqueue_sync("t", b"1")
@@ -280,20 +280,20 @@ async def test_a_fork_is_a_producer_of_its_own(server: RealServer, redis_client:
 async def test_slots_are_used_again_and_belong_to_one_queue(server: RealServer, redis_client: Any) -> None:
     store = Store(connect(server.url))
     for n in range(20):
-        await asyncio.gather(*[store.intake.add_many(f"q{i % 4}", [Entry(f"{n}-{i}", b"")]) for i in range(8)])
+        await asyncio.gather(*[store.intake.add_many(f"q{i % 4}", [NewTask(f"{n}-{i}", b"")]) for i in range(8)])
     assert len(await redis_client.keys("*:sent:*")) == 8, "two for each of four queues"
-    cancelled = asyncio.ensure_future(store.intake.add("q0", Entry("x", b"")))
+    cancelled = asyncio.ensure_future(store.intake.add("q0", NewTask("x", b"")))
     await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
-    await store.intake.add("q0", Entry("y", b""))
+    await store.intake.add("q0", NewTask("y", b""))
     assert len(await redis_client.keys("*:sent:*")) == 8
     await store.close()
 
 
 async def test_a_record_lives_twice_the_patience_and_half_a_minute(server: RealServer, redis_client: Any) -> None:
     store = Store(connect(server.url), patience=60)
-    await store.intake.add("q", Entry("a", b""))
+    await store.intake.add("q", NewTask("a", b""))
     (record,) = await redis_client.keys("*:sent:*")
     assert 140 < await redis_client.ttl(record) <= 150
     await store.close()

@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.waiting import pause, until
 from veredus.errors import ConnectionLost
-from veredus.store import sentinel
-from veredus.store.address import parse_url
-from veredus.store.sentinel import CHANNEL, Sentinels
+from veredus.store.connection import sentinels as sentinels_module
+from veredus.store.connection.address import parse_url
+from veredus.store.connection.sentinels import CHANNEL, Sentinels
 from veredus.store.store import Subscription, connect
 
 MASTER = ("10.0.0.1", 7000)
@@ -182,8 +182,8 @@ async def test_it_listens_to_one_at_a_time_however_often_it_is_told_to(two: list
 async def test_when_one_is_gone_it_listens_to_another(
     two: list[ScriptedSentinel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sentinel, "PAUSE", 0.01)
-    monkeypatch.setattr(sentinel, "CHECK", 600.0)
+    monkeypatch.setattr(sentinels_module, "PAUSE", 0.01)
+    monkeypatch.setattr(sentinels_module, "CHECK", 600.0)
     switches: list[Any] = []
     sentinels = _sentinels(two, switches)
     sentinels.listen()
@@ -208,7 +208,7 @@ async def test_one_that_refuses_to_be_listened_to_is_left_for_another(two: list[
 async def test_one_that_says_nothing_is_asked_whether_it_lives(
     two: list[ScriptedSentinel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sentinel, "CHECK", 0.02)
+    monkeypatch.setattr(sentinels_module, "CHECK", 0.02)
     sentinels = _sentinels(two, [], timeout=0.2)
     sentinels.listen()
     await until(lambda: two[0].count("PING") >= 2, what="two pings")
@@ -221,7 +221,7 @@ async def test_one_that_says_nothing_is_asked_whether_it_lives(
 async def test_when_all_are_gone_it_waits_before_it_tries_again(
     two: list[ScriptedSentinel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sentinel, "PAUSE", 600.0)
+    monkeypatch.setattr(sentinels_module, "PAUSE", 600.0)
     caplog.set_level(logging.DEBUG, "veredus.store")
     for one in two:
         await one.stop()

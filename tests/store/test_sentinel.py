@@ -9,9 +9,9 @@ import pytest
 from tests.support.sentinels import Sentinels
 from tests.support.servers import NoBinary, RealServer, free_port
 from veredus.errors import ConnectionLost, NotReady
-from veredus.store.intake import CREATED, Entry
 from veredus.store.store import Store, connect
-from veredus.store.work import Work
+from veredus.store.tasks.intake import CREATED, NewTask
+from veredus.store.tasks.work import Work
 
 
 @pytest.fixture
@@ -29,14 +29,14 @@ async def test_the_store_finds_the_new_master(set_up: Sentinels) -> None:
     dead = free_port()
     url = set_up.url.replace("redis+sentinel://", f"redis+sentinel://127.0.0.1:{dead},")
     store = Store(connect(url, timeout=2.0), patience=60.0)
-    assert await store.intake.add("q", Entry("before", b"1")) == CREATED
+    assert await store.intake.add("q", NewTask("before", b"1")) == CREATED
     assert master.client().llen("asynq:{q}:pending") == 1
     assert set_up.replicated()
 
     master.kill()
     with pytest.raises((ConnectionLost, NotReady)):
         await store.ping()
-    assert await store.intake.add("q", Entry("after", b"2")) == CREATED
+    assert await store.intake.add("q", NewTask("after", b"2")) == CREATED
     assert replica.client().info("replication")["role"] == "master"
     batch = await Work(store.redis, "w", lease_ms=12_000).dequeue("q", 5)
     assert batch.rows == [("before", b"1"), ("after", b"2")]

@@ -17,7 +17,7 @@ from tests.integration.support import FAST
 from tests.support.servers import PRODUCTS, VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import until
 from veredus import App, AuthError, Call, Job, current
-from veredus.store.address import parse_url
+from veredus.store.connection.address import parse_url
 
 PAGE = (Path(__file__).parents[2] / "docs" / "servers.md").read_text()
 

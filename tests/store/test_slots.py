@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.waiting import forever
 from veredus.errors import ConnectionLost
-from veredus.store.slots import SLOTS, Endpoint, SlotMap, slot_of
+from veredus.store.connection.slot_map import SLOTS, Endpoint, SlotMap, slot_of
 
 A, B, C, D = (("h", port) for port in (1, 2, 3, 4))
 

@@ -23,7 +23,7 @@ async def test_a_plain_push_wakes_every_waiting_worker_and_changes_nothing(store
     waits = [asyncio.ensure_future(watch.wait(PATIENCE)) for watch in watches]
     await until(lambda: blocked(redis_client, 5))
     await redis_client.lpush("asynq:{q}:pending", "a", "b", "c")
-    assert await asyncio.gather(*waits) == [True] * 5
+    assert await asyncio.gather(*waits) == [b"a"] * 5
     assert await redis_client.lrange("asynq:{q}:pending", 0, -1) == [b"c", b"b", b"a"]
     for watch in watches:
         watch.close()
@@ -33,9 +33,9 @@ async def test_what_is_there_already_is_seen_at_once_and_nothing_after_the_time(
     store: Store, redis_client: Any
 ) -> None:
     watch = Watch(store.redis, "q")
-    assert await watch.wait(0.05) is False
+    assert await watch.wait(0.05) is None
     await redis_client.lpush("asynq:{q}:pending", "a")
-    assert await watch.wait(PATIENCE) is True
+    assert await watch.wait(PATIENCE) == b"a"
     watch.close()
 
 
@@ -51,7 +51,7 @@ async def test_a_watch_opens_anew_after_its_connection_broke(new_server: Callabl
         await waiting
     await asyncio.to_thread(server.start)
     server.client().lpush("asynq:{q}:pending", "a")
-    assert await watch.wait(PATIENCE) is True
+    assert await watch.wait(PATIENCE) == b"a"
     watch.close()
 
 

@@ -13,17 +13,17 @@ from tests.support.proxy import proxy_before
 from tests.support.queue import Queue
 from tests.support.servers import RealServer
 from veredus.errors import CommandRefused, ConnectionLost
-from veredus.model.pools import Rooms
+from veredus.model.pools import FreeSlots
 from veredus.model.settlement import Archive, Complete, Done, Requeue, Retry
-from veredus.store.intake import Entry
-from veredus.store.leases import Extension, Holding, Sweep
 from veredus.store.store import Store, connect
-from veredus.store.work import Ask, Batch, Work
+from veredus.store.tasks.intake import NewTask
+from veredus.store.tasks.leases import Extension, Holding, Sweep
+from veredus.store.tasks.work import Batch, DequeueRequest, Work
 
 
 @pytest.fixture
 async def work(store: Store) -> Work:
-    await store.intake.add_many("q", [Entry(task_id, task_id.upper().encode()) for task_id in "abcdef"])
+    await store.intake.add_many("q", [NewTask(task_id, task_id.upper().encode()) for task_id in "abcdef"])
     return Work(store.redis, "w", lease_ms=12_000)
 
 
@@ -47,10 +47,14 @@ async def test_a_paused_queue_and_dropped_ids(work: Work, redis_client: Any) -> 
 async def test_several_queues_are_asked_at_once_and_each_answers_for_itself(
     work: Work, store: Store, redis_client: Any
 ) -> None:
-    await store.intake.add_many("other", [Entry("o", b"O")])
+    await store.intake.add_many("other", [NewTask("o", b"O")])
     await redis_client.set("asynq:{broken}:pending", "no list")
     there, broken, other = await work.dequeue_each(
-        [Ask("q", 2, Rooms(loop=2)), Ask("broken", 1, Rooms(loop=1)), Ask("other", 3, Rooms(loop=3))]
+        [
+            DequeueRequest("q", 2, FreeSlots(loop=2)),
+            DequeueRequest("broken", 1, FreeSlots(loop=1)),
+            DequeueRequest("other", 3, FreeSlots(loop=3)),
+        ]
     )
     assert isinstance(there, Batch)
     assert isinstance(other, Batch)
@@ -58,8 +62,10 @@ async def test_several_queues_are_asked_at_once_and_each_answers_for_itself(
     assert (other.rows, other.left, other.owner) == ([("o", b"O")], 0, "w:1")
     assert isinstance(broken, CommandRefused)
     await redis_client.delete("asynq:{broken}:pending")
-    await store.intake.add_many("broken", [Entry("x", b"X")])
-    again, more = await work.dequeue_each([Ask("broken", 1, Rooms(loop=1)), Ask("q", 1, Rooms(loop=1))])
+    await store.intake.add_many("broken", [NewTask("x", b"X")])
+    again, more = await work.dequeue_each(
+        [DequeueRequest("broken", 1, FreeSlots(loop=1)), DequeueRequest("q", 1, FreeSlots(loop=1))]
+    )
     assert isinstance(again, Batch)
     assert isinstance(more, Batch)
     assert (again.rows, again.owner) == ([("x", b"X")], "w:1")  # the question that was not answered, once more
@@ -91,7 +97,7 @@ async def test_every_way_out(work: Work, store: Store, redis_client: Any) -> Non
 async def test_a_dequeue_whose_reply_was_lost_gives_the_same_batch_when_asked_again(
     server: RealServer, redis_client: Any, store: Store
 ) -> None:
-    await store.intake.add_many("q", [Entry(f"t{i}", b"") for i in range(6)])
+    await store.intake.add_many("q", [NewTask(f"t{i}", b"") for i in range(6)])
     async with proxy_before(server.socket) as proxy:
         lossy = Store(connect(proxy.url))
         work = Work(lossy.redis, "w", lease_ms=12_000)
@@ -111,7 +117,7 @@ async def test_a_dequeue_whose_reply_was_lost_gives_the_same_batch_when_asked_ag
 
 
 async def test_a_dequeue_whose_request_was_lost_is_asked_again(server: RealServer, store: Store) -> None:
-    await store.intake.add_many("q", [Entry(f"t{i}", b"") for i in range(4)])
+    await store.intake.add_many("q", [NewTask(f"t{i}", b"") for i in range(4)])
     async with proxy_before(server.socket) as proxy:
         lossy = Store(connect(proxy.url))
         work = Work(lossy.redis, "w", lease_ms=12_000)
@@ -127,7 +133,7 @@ async def test_a_dequeue_whose_request_was_lost_is_asked_again(server: RealServe
 async def test_a_settlement_whose_reply_was_lost_is_reported_lost_when_repeated_and_counts_once(
     server: RealServer, redis_client: Any, store: Store
 ) -> None:
-    await store.intake.add_many("q", [Entry("a", b""), Entry("b", b"")])
+    await store.intake.add_many("q", [NewTask("a", b""), NewTask("b", b"")])
     async with proxy_before(server.socket) as proxy:
         lossy = Store(connect(proxy.url))
         work = Work(lossy.redis, "w", lease_ms=12_000)
@@ -142,7 +148,7 @@ async def test_a_settlement_whose_reply_was_lost_is_reported_lost_when_repeated_
 
 
 async def test_three_workers_share_a_queue_without_overlap(store: Store, url: str) -> None:
-    await store.intake.add_many("q", [Entry(f"t{i}", b"") for i in range(300)])
+    await store.intake.add_many("q", [NewTask(f"t{i}", b"") for i in range(300)])
     stores = [Store(connect(url)) for _ in range(3)]
 
     async def drain(name: str, own: Store) -> list[str]:

@@ -10,7 +10,7 @@ import redis
 from tests.support.sentinels import is_replicating
 from tests.support.servers import RealServer, free_port
 from tests.support.waiting import until_sync
-from veredus.store.slots import SLOTS, slot_of
+from veredus.store.connection.slot_map import SLOTS, slot_of
 from veredus.wire import keys
 
 THIRD = SLOTS // 3

@@ -20,10 +20,11 @@ import redis.asyncio
 import veredus.store
 from tests.support.proxy import Proxy
 from tests.support.resp import Frames, words
-from veredus.store.groups import AGGREGATE
-from veredus.store.intake import ADD, ENQUEUE, ENQUEUE_BOUND, HOLDERS, REPLACE, SCHEDULE
-from veredus.store.schedules import TICK
-from veredus.store.scripts import Script, with_insert
+from veredus.store.connection.scripts import Script, with_insert
+from veredus.store.tasks.children import SPAWN
+from veredus.store.tasks.groups import AGGREGATE
+from veredus.store.tasks.intake import ADD, ENQUEUE, ENQUEUE_BOUND, HOLDERS, REPLACE, SCHEDULE
+from veredus.store.tasks.schedules import TICK
 
 SHORT_TIMEOUT, LONG_TIMEOUT = 0.5, 10.0
 """Seconds after which the connections under test give up: long, so that a busy machine is not taken for a fault, unless
@@ -287,11 +288,11 @@ class FaultProxy(Proxy):
 def _scripts() -> dict[bytes, Script]:
     """Every script there is, by the name that the server knows it by."""
     found = [AGGREGATE]
-    for module in pkgutil.iter_modules(veredus.store.__path__, "veredus.store."):
+    for module in pkgutil.walk_packages(veredus.store.__path__, "veredus.store."):
         values = vars(importlib.import_module(module.name)).values()
         found += [value for value in values if isinstance(value, Script)]
     inserts = (ENQUEUE, SCHEDULE, ADD, ENQUEUE_BOUND)
-    found += [with_insert(outer, insert) for outer in (REPLACE, TICK, HOLDERS) for insert in inserts]
+    found += [with_insert(outer, insert) for outer in (REPLACE, TICK, HOLDERS, SPAWN) for insert in inserts]
     return {script.sha.encode(): script for script in found}
 
 

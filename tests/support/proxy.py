@@ -29,6 +29,8 @@ class Proxy:
         self.may_break.set()
         self.rate = 0
         """Bytes that pass in a second, each way; 0 for all there are."""
+        self.delay = 0.0
+        """Seconds for which requests that contain `marker` are held up, each on its own connection."""
         self.marker = b"EVAL"
         self.instead: dict[bytes, bytes] = {}
         """What stands in replies, and what to say instead; as long as that."""
@@ -85,6 +87,7 @@ class Proxy:
                 if self.lose_reply:
                     self.lose_reply -= 1
                     self._doomed.add(writer)
+                await asyncio.sleep(self.delay)
             await self._pass(data, server)
         server.close()
 

@@ -7,14 +7,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.support.keyspace import Key, snapshot
-from veredus.model.pools import Rooms
-from veredus.store.delays import FORWARD
-from veredus.store.intake import ENQUEUE, SCHEDULE
-from veredus.store.leases import EXTEND, RECOVER
-from veredus.store.redis import Redis
-from veredus.store.retention import EXPIRE
-from veredus.store.scripts import Script
-from veredus.store.work import ARCHIVE, COMPLETE, DEQUEUE, DONE, MOST_BYTES, REQUEUE, RETRY
+from tests.support.moves import WatchedRedis
+from veredus.model.pools import FreeSlots
+from veredus.store.connection.redis import Redis
+from veredus.store.connection.scripts import Script
+from veredus.store.tasks.delays import FORWARD
+from veredus.store.tasks.intake import ENQUEUE, SCHEDULE
+from veredus.store.tasks.leases import EXTEND, RECOVER
+from veredus.store.tasks.retention import EXPIRE
+from veredus.store.tasks.work import ARCHIVE, COMPLETE, DEQUEUE, DONE, MOST_BYTES, REQUEUE, RETRY
 from veredus.wire import keys
 
 NOW = 4_000_000_000_250
@@ -33,11 +34,16 @@ def differences(before: dict[str, Key], after: dict[str, Key]) -> dict[str, Key 
 class Queue:
     """Every script of one queue."""
 
-    def __init__(self, redis: Redis, client: Any, name: str = "q") -> None:
-        self.redis, self.client, self.name = redis, client, name
+    def __init__(self, redis: Redis, client: Any, name: str = "q", *, is_watched: bool = True) -> None:
+        """Watching costs calls of its own, which a test of the connection would notice."""
+        self.client, self.name = client, name
+        self.redis = WatchedRedis(redis)
+        self.redis.is_watching = is_watched
         self.prefix = keys.task_prefix(name)
         self.next_expiry = 0
         """Of the last sweep: when the next lease will expire."""
+        self.losers: list[str] = []
+        """Of the last sweep: the owner that lost each claimed task."""
         self.beyond = 0
         """Of the last forward: the microseconds of its time that the milliseconds leave out."""
 
@@ -66,17 +72,16 @@ class Queue:
         """Each entry: an id, or (id, message, lock, ttl, expires) as far as given."""
         rows = [_filled(entry, ["", b"", "", 0, ""]) for entry in entries]
         width = 5 if any(row[2] or row[4] for row in rows) else 2
-        args: list[Any] = [self.prefix, len(rows), width, *self.numbered(call)]
-        for row in rows:
-            args += row[:width]
+        args = ENQUEUE.args([self.key(""), *self.numbered(call)], [tuple(row[:width]) for row in rows])
         return await self._codes(ENQUEUE, self.keys("pending sent:p:1"), args, now)
 
     async def schedule(self, *entries: Any, call: int | None = None, now: int | None = NOW) -> list[int]:
         """Each entry: (id, due), then message, lock, ttl, expires, group as far as given."""
-        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(entries), *self.numbered(call)]
+        rows = []
         for task_id, due, *more in entries:
             *row, group = _filled((task_id, *more), ["", b"", "", 0, "", ""])
-            args += [*row, due, group]
+            rows.append((*row, due, group))
+        args = SCHEDULE.args([self.key(""), keys.delay_wakeup(self.name), *self.numbered(call)], rows)
         return await self._codes(SCHEDULE, self.keys("scheduled retry due sent:p:1"), args, now)
 
     async def dequeue(
@@ -89,14 +94,15 @@ class Queue:
         lease_ms: int = LEASE_MS,
         startable: str = "",
         cursor: str = "",
-        rooms: Rooms | None = None,
+        rooms: FreeSlots | None = None,
         for_go: str = "",
+        channel: str = "",
         now: int | None = NOW,
     ) -> tuple[list[str], Any]:
         """The ids handed out, and the whole reply. Without `startable`, every task can be started."""
         names = [*self.keys("pending paused active lease"), keys.batch(self.name, worker)]
-        args = [self.prefix, wanted, lease_ms, f"{worker}:{number}", number, again, 600_000]
-        args += [startable, cursor, *(rooms or Rooms(loop=wanted)), MOST_BYTES, for_go]
+        args = [self.key(""), wanted, lease_ms, f"{worker}:{number}", number, again, 600_000]
+        args += [startable, cursor, *(rooms or FreeSlots(loop=wanted)), MOST_BYTES, for_go, channel]
         reply = await self._run(DEQUEUE, names, args, now)
         return [task_id.decode() for task_id in reply[3][::2]], reply
 
@@ -112,52 +118,45 @@ class Queue:
         filled = [_filled(row, ["", "w:1", ""]) for row in rows]
         owners = {row[1] for row in filled}
         width = 1 if len(owners) == 1 and not any(row[2] for row in filled) else 3
-        args: list[Any] = [self.prefix, len(rows), width, filled[0][1] if filled else ""]
-        for row in filled:
-            args += row[:width]
-        return await self._codes(DONE, self.keys("active lease processed"), args, now)
+        args = DONE.args([self.key(""), filled[0][1] if filled else ""], [tuple(row[:width]) for row in filled])
+        return await self._codes(DONE, self.keys("active lease"), args, now)
 
     async def complete(self, *rows: Any, now: int | None = NOW) -> list[int]:
-        """Each row: (id, owner, lock, message, retention, has_result, result) as far as given."""
-        args: list[Any] = [self.prefix, len(rows)]
-        for row in rows:
-            args += _filled(row, ["", "w:1", "", b"new", 600, 0, b""])
-        return await self._codes(COMPLETE, self.keys("active lease completed processed"), args, now)
+        """Each row: (id, owner, lock, message, retention, has_result, result, attempt) as far as given."""
+        filled = [tuple(_filled(row, ["", "w:1", "", b"new", 600, 0, b"", b""])) for row in rows]
+        args = COMPLETE.args([self.key("")], filled)
+        return await self._codes(COMPLETE, self.keys("active lease completed"), args, now)
 
     async def retry(self, *rows: Any, now: int | None = NOW) -> list[int]:
-        """Each row: (id, owner, message, delay_ms, is_failure, front, crashed, traceback) as far as given."""
-        args: list[Any] = [self.prefix, keys.delay_wakeup(self.name), len(rows)]
-        for row in rows:
-            args += _filled(row, ["", "w:1", b"new", 1500, 1, 0, 0, b""])
-        return await self._codes(RETRY, self.keys("active lease retry scheduled due processed failed"), args, now)
+        """Each row: (id, owner, message, delay_ms, is_failure, front, crashed, traceback, attempt) as far as given."""
+        filled = [tuple(_filled(row, ["", "w:1", b"new", 1500, 1, 0, 0, b"", b""])) for row in rows]
+        args = RETRY.args([self.key(""), keys.delay_wakeup(self.name)], filled)
+        return await self._codes(RETRY, self.keys("active lease retry scheduled due"), args, now)
 
     async def archive(
         self, *rows: Any, max_size: int = 10_000, max_age: int = 90 * 86400, now: int | None = NOW
     ) -> list[int]:
-        """Each row: (id, owner, lock, message, original, is_failure, traceback) as far as given."""
-        args: list[Any] = [self.prefix, max_size, max_age, len(rows)]
-        for row in rows:
-            args += _filled(row, ["", "w:1", "", b"new", b"", 1, b""])
-        return await self._codes(ARCHIVE, self.keys("active lease archived processed failed"), args, now)
+        """Each row: (id, owner, lock, message, original, is_failure, traceback, attempt) as far as given."""
+        filled = [tuple(_filled(row, ["", "w:1", "", b"new", b"", 1, b"", b""])) for row in rows]
+        args = ARCHIVE.args([self.key(""), max_size, max_age], filled)
+        return await self._codes(ARCHIVE, self.keys("active lease archived"), args, now)
 
     async def requeue(self, *rows: Any, now: int | None = NOW) -> list[int]:
-        """Each row: an id, or (id, owner)."""
-        args: list[Any] = [self.prefix, len(rows)]
-        for row in rows:
-            args += _filled(row, ["", "w:1"])
+        """Each row: an id, or (id, owner, attempt) as far as given."""
+        args = REQUEUE.args([self.key("")], [tuple(_filled(row, ["", "w:1", b""])) for row in rows])
         return await self._codes(REQUEUE, self.keys("active lease pending"), args, now)
 
-    async def forward(self, *, limit: int = 100, now: int | None = NOW) -> tuple[int, int, int, list[str]]:
+    async def forward(
+        self, *, limit: int = 100, pause_ms: int = 0, now: int | None = NOW
+    ) -> tuple[int, int, int, list[str]]:
         names = self.keys("scheduled retry due pending groups")
-        reply = await self._run(FORWARD, names, [self.prefix, self.key("g:"), limit], now)
+        reply = await self._run(FORWARD, names, [self.key(""), limit, pause_ms], now)
         moved, due, at, dropped, self.beyond = reply
         return moved, due, at, [item.decode() for item in dropped]
 
     async def extend(self, *rows: Any, now: int | None = NOW) -> list[int]:
         """Each row: (id, owner, lease_ms) as far as given. The positions lost."""
-        args: list[Any] = [self.prefix, len(rows)]
-        for row in rows:
-            args += _filled(row, ["", "w:1", LEASE_MS])
+        args = EXTEND.args([self.key("")], [tuple(_filled(row, ["", "w:1", LEASE_MS])) for row in rows])
         at, lost, *_ = await self._run(EXTEND, self.keys("lease"), args, now)
         assert now is None or at == now
         return list(lost)
@@ -177,15 +176,16 @@ class Queue:
     ) -> tuple[bool, list[tuple[str, bytes, int]], list[str]]:
         """Whether it swept, what it claimed, what it tidied."""
         since = now - 2000 if since is None else since
-        args = [self.prefix, limit, owner, claim_ms, slack, since, max_gap, furthest, dead_worker]
+        args = [self.key(""), limit, owner, claim_ms, slack, since, max_gap, furthest, dead_worker]
         reply = await self._run(RECOVER, self.keys("lease active"), args, now)
         at, swept, claimed, tidied, self.next_expiry, *_ = reply
         assert at == now
-        rows = [(claimed[i].decode(), claimed[i + 1], claimed[i + 2]) for i in range(0, len(claimed), 3)]
+        rows = [(claimed[i].decode(), claimed[i + 1], claimed[i + 2]) for i in range(0, len(claimed), 4)]
+        self.losers = [owner.decode() for owner in claimed[3::4]]
         return bool(swept), rows, [task_id.decode() for task_id in tidied]
 
     async def expire(self, *, limit: int = 100, now: int = NOW) -> int:
-        return int(await self._run(EXPIRE, self.keys("completed scheduled retry due"), [self.prefix, limit], now))
+        return int(await self._run(EXPIRE, self.keys("completed scheduled retry due"), [self.key(""), limit], now))
 
     # What stands in Redis.
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from veredus import App
-from veredus.store.redis import Redis
+from veredus.store.connection.redis import Redis
 from veredus.testing.stage import TimedRedis
 
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import Metric
 
 from veredus.model.info import QueueInfo
-from veredus.store.nodes import NodeInfo
+from veredus.store.sessions.gateway_nodes import GatewayNodeInfo
 from veredus.telemetry.gateway_metrics import GatewayMetrics
 from veredus.telemetry.metrics import WorkerMetrics
 from veredus.telemetry.queue_metrics import QueueMetrics
@@ -26,7 +26,7 @@ def exported() -> set[str]:
     """The names of everything that is served."""
     registry = CollectorRegistry()
     WorkerMetrics(registry)
-    Gauge("veredus_worker_hands", "-", registry=registry)
+    Gauge("veredus_worker_slots", "-", registry=registry)
     numbers = dict.fromkeys(
         [
             "pending",
@@ -49,7 +49,7 @@ def exported() -> set[str]:
     info = QueueInfo(queue="q", paused=False, **numbers)
     families: list[Metric] = list(registry.collect())
     families += QueueMetrics([info], memory=True).collect()
-    families += GatewayMetrics({"n": NodeInfo(0.0)}).collect()
+    families += GatewayMetrics({"n": GatewayNodeInfo(0.0)}).collect()
     names = set()
     for family in families:
         names |= {f"{family.name}_total"} if family.type == "counter" else {family.name}

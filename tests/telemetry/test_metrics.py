@@ -25,12 +25,12 @@ from veredus import App, ConfigError, TaskCancelled, WorkerStopped
 from veredus.events import Aggregated, Bus, Event, Forwarded, ItemDropped, LeaseWasLost, TaskOverran, TaskRecovered
 from veredus.model.message import TaskMessage
 from veredus.store.store import Store
-from veredus.telemetry import endpoint as endpoint_module
-from veredus.telemetry.endpoint import Endpoint, host_and_port
+from veredus.telemetry import probe_server as endpoint_module
 from veredus.telemetry.gateway_metrics import read_gateway
 from veredus.telemetry.metrics import WorkerMetrics, bounded
+from veredus.telemetry.probe_server import ProbeServer, host_and_port
 from veredus.telemetry.worker_metrics import Metrics
-from veredus.worker.health import Signs, not_ready, problems
+from veredus.worker.health import WorkerSigns, not_ready, problems
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -103,7 +103,7 @@ async def test_a_worker_tells_what_it_did(valkey_server: RealServer) -> None:
     assert value(samples, "veredus_tasks_forwarded_total", queue="one") == 1
     assert value(samples, "veredus_forward_lateness_seconds_count", queue="two") == 1
     assert value(samples, "veredus_tasks_running", queue="one") == 0
-    assert value(samples, "veredus_worker_hands") == 100
+    assert value(samples, "veredus_worker_slots") == 100
     assert samples[("process_resident_memory_bytes", frozenset())] > 1e6
     # Asynq's own names
     assert value(samples, "asynq_tasks_enqueued_total", queue="two", state="archived") == 1
@@ -138,7 +138,7 @@ async def test_health_says_why(valkey_server: RealServer) -> None:
 
 
 def test_what_health_is_judged_by() -> None:
-    well = Signs(status="active", beat_age=1.0, lease=12.0, restarting=(), busy=0)
+    well = WorkerSigns(status="active", beat_age=1.0, lease=12.0, restarting=(), busy=0)
     assert problems(well) == not_ready(well) == []
     away = well._replace(beat_age=13.0)
     assert problems(away) == []
@@ -226,7 +226,7 @@ async def test_head_gets_the_headers_of_get_and_no_body() -> None:
         writer.close()
         return head, body
 
-    async with Endpoint(0, {"/page": _page}) as endpoint:
+    async with ProbeServer(0, {"/page": _page}) as endpoint:
         (head, body), (same, nothing) = await ask("GET"), await ask("HEAD")
     assert body == b"hello\n"
     assert (same, nothing) == (head, b"")
@@ -235,7 +235,7 @@ async def test_head_gets_the_headers_of_get_and_no_body() -> None:
 
 async def test_whoever_connects_and_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_module, "TIMEOUT", 0.1)
-    async with Endpoint(0, {"/page": _page}) as endpoint:
+    async with ProbeServer(0, {"/page": _page}) as endpoint:
         reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
         async with asyncio.timeout(PATIENCE):
             assert await reader.read() == b""
@@ -276,7 +276,7 @@ async def test_a_port_that_is_taken(valkey_server: RealServer) -> None:
         with pytest.raises(ConfigError, match="free"):
             await worker.start()
     with pytest.raises(ConfigError, match="companions"):
-        app.worker(companions=["metrics"])
+        app.worker(companions=["metrics"])  # type: ignore[list-item]
     with pytest.raises(WorkerStopped):
         await worker.start()
 
@@ -310,7 +310,7 @@ def test_several_processes_answer_as_one(valkey_server: RealServer, tmp_path: Pa
     app.enqueue_many_sync(app.call("work") for _ in range(50))
     command += ["--log-format", "json"]
     with running(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as process:
-        until_sync(lambda: samples().get(("veredus_worker_hands", frozenset())) == 14, what="both processes")
+        until_sync(lambda: samples().get(("veredus_worker_slots", frozenset())) == 14, what="both processes")
         key = ("veredus_task_attempts_total", frozenset({("queue", "default"), ("type", "work"), ("action", "done")}))
         until_sync(lambda: all(samples().get(key) == 50 for _ in range(4)), what="all attempts")
         app.enqueue_sync("fall", max_retry=0)
@@ -322,7 +322,7 @@ def test_several_processes_answer_as_one(valkey_server: RealServer, tmp_path: Pa
     app.close_sync()
     assert process.returncode == 0
     lines = [json.loads(line) for line in errors.splitlines()]
-    assert any(line["message"].startswith("metrics and health on") for line in lines)
+    assert any(line["message"].startswith("serving metrics and health on") for line in lines)
 
 
 def test_the_exporter(valkey_server: RealServer) -> None:

@@ -15,8 +15,8 @@ from sentry_sdk.transport import Transport
 
 from veredus import App, RevokeTask, SkipRetry
 from veredus.client.client import Client
+from veredus.handlers.mux import Mux
 from veredus.telemetry.sentry import VeredusIntegration
-from veredus.worker.mux import Mux
 
 HAS_DATA_COLLECTION = "data_collection" in sentry_sdk.consts.DEFAULT_OPTIONS
 MAY_SHOW: dict[str, Any] = {"data_collection": {"queues": True}} if HAS_DATA_COLLECTION else {"send_default_pii": True}

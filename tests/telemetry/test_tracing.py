@@ -20,12 +20,12 @@ from tests.outbox.support import Log
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
 from veredus import App, SkipRetry
-from veredus.client.carried import SUPPLIERS
+from veredus.client.trace_metadata import SUPPLIERS
 from veredus.contrib.fastapi import lifespan
 from veredus.store.store import Store
 from veredus.telemetry.logs import TaskFields
 from veredus.telemetry.tracing import Tracing
-from veredus.wire.frames import decode_tail
+from veredus.wire.frames import decode_stored
 
 GO_PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -186,7 +186,7 @@ async def test_from_a_web_request_to_a_pushed_message(
         await until(told.is_set)
     tracing.remove()
     [entry] = await log.entries(session)
-    metadata = decode_tail(entry.tail).metadata
+    metadata = decode_stored(entry.tail).metadata
     process = recorder.named("process tell")
     assert metadata["traceparent"].startswith(f"00-{context(process).trace_id:032x}-{context(process).span_id:016x}-")
     assert metadata["mine"] == "too"

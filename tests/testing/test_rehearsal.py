@@ -12,7 +12,7 @@ import pytest
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, pause
 from veredus import App, ConfigError, Job, Limit, TaskFailed, current
-from veredus.client.calls import Call
+from veredus.client.call import Call
 
 START = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
 

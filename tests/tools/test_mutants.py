@@ -342,7 +342,7 @@ def test_every_file_of_the_package_has_likely_tests_and_they_exist() -> None:
     assert len(sources) > 200
     assert [path for path in sources if not likely(path.relative_to(ROOT).as_posix())] == []
     assert [test for tests in LIKELY.values() for test in tests if not (ROOT / test).exists()] == []
-    assert likely("src/veredus/lua/order/tend.lua") == ("tests/order",)
+    assert likely("src/veredus/lua/order/advance_stale_lanes.lua") == ("tests/order",)
     assert likely("src/veredus/lua/task/done.lua") == ("tests/lua",)
     assert likely("README.md") == ()
     beginnings = [beginning for beginning in LIKELY if not list(ROOT.glob(f"{beginning}*"))]

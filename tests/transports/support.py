@@ -14,7 +14,7 @@ from veredus.link.transports.quic import connect_quic, listen_quic
 from veredus.link.transports.websocket import connect_websocket, listen_websocket
 from veredus.model.delivery import Cursor
 from veredus.model.frames import Accept, Frame, Hello, Message, Request, Welcome
-from veredus.wire.frames import codec, encode_tail
+from veredus.wire.frames import codec, encode_stored
 
 PROTOBUF = codec("protobuf")
 KINDS = ("websocket", "quic")
@@ -120,7 +120,7 @@ class Desk(Notes):
         """Offer as many as the window takes; how many it took."""
         assert self.link is not None
         before = self.link.pending_count
-        tail = encode_tail(Message(body=b"1" * size))
+        tail = encode_stored(Message(body=b"1" * size))
         self.link.offer_entries([(self.top + i + 1, self.top + i + 1, 0, tail) for i in range(many)], self.loop.time())  # type: ignore[misc]
         took = self.link.pending_count - before
         self.top += took

@@ -13,7 +13,7 @@ from tests.transports.support import KINDS, PROTOBUF, WAIT, Desk, Notes, greet, 
 from veredus.link.session import LinkConfig
 from veredus.link.transports.base import ABNORMAL, HIGH_WATER
 from veredus.model.frames import Accept, Ack, Close, CloseCode, Hello, Message, Ping, Request, Welcome
-from veredus.wire.frames import encode_tail
+from veredus.wire.frames import encode_stored
 from veredus.wire.varint import varint
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
@@ -43,6 +43,22 @@ async def test_the_last_words_arrive_before_the_close_code(kind: str) -> None:
         frames = notes.frames()
         assert frames[-1] == Close(4000, "drain")
         assert len(frames) == 1 + 100 + 1
+
+
+@pytest.mark.parametrize("reason", ["令牌无效" * 30, "x" * 119 + "é", "a\ud800b", "\ud800" * 200], ids=ascii)
+async def test_of_a_reason_arrives_what_fits_in_whole_characters(kind: str, reason: str) -> None:
+    """A close frame of WebSocket holds 123 bytes of UTF-8."""
+    async with house(kind) as one:
+        notes = await one.connect()
+        await greet(notes)
+        desk = one.desks[0]
+        desk.handle(desk.link.close(CloseCode.UNAUTHORIZED, reason, 1.0))  # type: ignore[union-attr]
+        code, arrived = await notes.ending()
+        assert code == 4501
+        whole = reason.replace("\ud800", "?")
+        assert whole.startswith(arrived)
+        assert 117 < len(arrived.encode()) <= 120 or arrived == whole
+        assert notes.frames()[-1] == Close(4501, arrived)
 
 
 async def test_a_cut_connection_has_no_close_code(kind: str) -> None:
@@ -206,7 +222,7 @@ async def test_o10_a_client_that_stops_reading_leaves_memory_bounded_and_others_
         desk = one.desks[1]
         server: Any = desk.transport
         _stop_reading(kind, stuck)
-        size = len(PROTOBUF.message_frame(1, 1, encode_tail(Message(body=b"1" * 1000))))
+        size = len(PROTOBUF.message_frame(1, 1, encode_stored(Message(body=b"1" * 1000))))
         whole = len(stuck.data)
         async with asyncio.timeout(WAIT):
             while server.unsent < HIGH_WATER:  # first the system's own buffers fill up

@@ -41,8 +41,10 @@ async def test_an_independent_client_speaks_protobuf_without_compression() -> No
         await socket.send(PROTOBUF.encode(Hello()))
         (welcome,) = PROTOBUF.decoder(10**6).feed(await socket.recv())
         assert isinstance(welcome, Welcome)
-        await socket.send([PROTOBUF.encode(Request(1, "a"))[:5], PROTOBUF.encode(Request(1, "a"))[5:]])
-        assert PROTOBUF.decoder(10**6).feed(await socket.recv()) == [Accept(1)]
+        for rid in (1, 2):  # in fragments, one message after the other
+            frame = PROTOBUF.encode(Request(rid, "a"))
+            await socket.send([frame[:5], frame[5:]])
+            assert PROTOBUF.decoder(10**6).feed(await socket.recv()) == [Accept(rid)]
 
 
 async def test_an_independent_client_speaks_json_in_text_messages() -> None:
@@ -79,7 +81,7 @@ async def test_without_a_subprotocol_of_ours_or_on_another_path_there_is_no_gate
         async with library(one, path="/gw?token=1") as socket:
             await socket.send(PROTOBUF.encode(Hello()))
             assert await socket.recv()
-        with pytest.raises(ConnectionRefusedError, match="no gateway"):
+        with pytest.raises(ConnectionRefusedError, match="is not a gateway"):
             await connect_websocket(url(one, "/elsewhere"), Notes())
 
 
@@ -165,6 +167,16 @@ async def test_broken_websocket_frames_have_their_close_codes(name: str, frame: 
         await still_served(good, 1)
 
 
+async def test_the_last_fragment_counts_towards_the_size_of_a_message() -> None:
+    async with house("websocket", max_message=1000) as one:
+        reader, writer = await asyncio.open_connection(*one.listener.address)
+        await _upgrade(reader, writer)
+        for first, size in ((b"\x02", 900), (b"\x80", 200)):
+            writer.write(first + b"\xfe" + size.to_bytes(2) + bytes(4) + b"x" * size)
+        assert await one.desks[-1].ending() == (CloseCode.TOO_LARGE, "a message may have at most 1,000 bytes")
+        writer.close()
+
+
 @pytest.mark.parametrize("request_", [b"", b"GET / HT", b"\x16\x03\x01\x02\x00", b"POST / HTTP/1.1\r\nHost: x\r\n\r\n"])
 async def test_what_is_no_upgrade_ends_in_time(request_: bytes) -> None:
     async with house("websocket", handshake_timeout=0.2) as one:
@@ -186,7 +198,7 @@ async def test_a_client_that_leaves_without_a_word() -> None:
 
 
 async def test_a_peer_that_does_not_answer_a_close_is_cut_after_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veredus.link.transports.websocket.CLOSE_GRACE", 0.1)
+    monkeypatch.setattr("veredus.link.transports.websocket_transport.CLOSE_GRACE", 0.1)
     async with house("websocket") as one:
         reader, writer = await asyncio.open_connection(*one.listener.address)
         await _upgrade(reader, writer)

@@ -157,5 +157,5 @@ async def test_a_result_is_read_as_the_handler_with_the_longest_fitting_pattern_
     async def exact() -> int:
         return 1
 
-    found = [app._function_of(name) for name in ("a:x", "a:b:x", "a:b:c", "z")]
+    found = [app.function_of(name) for name in ("a:x", "a:b:x", "a:b:c", "z")]
     assert found == [wide.function, narrow.function, exact.function, None]

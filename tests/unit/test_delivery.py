@@ -7,12 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.errors import ConfigError
-from veredus.model.delivery import Cursor, LogState, Quota, Reason, Status, Verdict, has_room, judge_cursor
+from veredus.model.delivery import (
+    AttachResult,
+    Cursor,
+    LogState,
+    PushStatus,
+    Quota,
+    ResetReason,
+    has_room,
+    judge_cursor,
+)
 from veredus.model.frames import Kind, Message
-from veredus.store.cluster import slot_of
+from veredus.store.connection.cluster import slot_of
 from veredus.wire import session_keys as keys
-from veredus.wire.entries import HEADER, LATE_MARK, unpack_entry
-from veredus.wire.frames import decode_tail, encode_tail
+from veredus.wire.frames import decode_stored, encode_stored
+from veredus.wire.log_entries import HEADER, LATE_MARK, unpack_entry
 
 
 @given(
@@ -34,18 +43,18 @@ def test_a_lost_tail_is_always_found(before: int, lost: int, new: int, seen: int
     state = LogState("e", before + new, floor, after.get(floor, 0))
     verdict, reason, gap = judge_cursor(state, cursor, after.get(cursor_seq))
     if cursor_seq > before:
-        assert verdict is Verdict.RESET
-        assert reason in (Reason.AHEAD, Reason.FORK)
+        assert verdict is AttachResult.RESET
+        assert reason in (ResetReason.AHEAD, ResetReason.FORK)
     else:
-        assert (verdict, gap) == (Verdict.RESUMED, None)
+        assert (verdict, gap) == (AttachResult.RESUMED, None)
 
 
 def test_what_the_policy_dropped_is_a_gap_and_what_else_is_missing_a_reset() -> None:
     behind = Cursor("e", 2, 1002)
     dropped = LogState("e", top=9, floor=5, floor_ts=1005, policy_floor=5)
-    assert judge_cursor(dropped, behind, None) == (Verdict.RESUMED, Reason.NONE, (3, 5))
+    assert judge_cursor(dropped, behind, None) == (AttachResult.RESUMED, ResetReason.NONE, (3, 5))
     lost = LogState("e", top=9, floor=5, floor_ts=1005, policy_floor=4)
-    assert judge_cursor(lost, behind, None) == (Verdict.RESET, Reason.TRUNCATED, None)
+    assert judge_cursor(lost, behind, None) == (AttachResult.RESET, ResetReason.TRUNCATED, None)
 
 
 def test_the_quota_counts_both() -> None:
@@ -63,8 +72,8 @@ def test_a_bad_quota_is_refused(settings: dict[str, object]) -> None:
 
 
 def test_which_results_are_good_news() -> None:
-    bad = {Status.FULL, Status.GONE, Status.TOO_LATE}
-    assert {status for status in Status if not status.ok} == bad
+    bad = {PushStatus.FULL, PushStatus.GONE, PushStatus.TOO_LATE}
+    assert {status for status in PushStatus if not status.ok} == bad
 
 
 def test_all_keys_of_a_session_and_its_user_share_a_slot() -> None:
@@ -93,7 +102,7 @@ def test_names_of_users_cannot_meet() -> None:
 
 
 def test_an_entry_and_the_mark_of_a_late_one() -> None:
-    tail = encode_tail(Message(type="t", body=b"x", metadata={"a": "b"}))
+    tail = encode_stored(Message(type="t", body=b"x", metadata={"a": "b"}))
     assert unpack_entry(7, HEADER.pack(1, 2, 3) + tail) == (7, 1, 2, tail)
-    late = decode_tail(tail + LATE_MARK)
-    assert late == decode_tail(tail)._replace(kind=Kind.LATE)
+    late = decode_stored(tail + LATE_MARK)
+    assert late == decode_stored(tail)._replace(kind=Kind.LATE)

@@ -27,10 +27,10 @@ def test_the_journal_counts_a_number_once_and_waits_for_the_rest_of_a_line(
     with (tmp_path / "journal").open("a") as file:
         file.write('{"kind": "work", ')
         file.flush()
-        journal.look()
+        journal.read()
         assert (journal.count("work"), journal.count("flaky")) == (2, 0)
         file.write('"number": 3}\n')
-    journal.look()
+    journal.read()
     assert journal.count("work") == 3
 
 
@@ -64,7 +64,7 @@ def test_the_demo_ends_with_0_only_if_nothing_was_lost(
     rows += [{"kind": "long_job_started", "number": 0}] * 2
     (tmp_path / "journal").write_text("".join(json.dumps(row) + "\n" for row in rows))
     journal = Journal(tmp_path / "journal")
-    journal.look()
+    journal.read()
     shown = StringIO()
     played = Show(Console(file=shown, width=100), journal, "a server")
     played._delivered = delivered

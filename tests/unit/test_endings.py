@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
+from veredus.handlers.failure_log import log_ending
 from veredus.model.message import TaskMessage
 from veredus.model.verdict import Action, End, Outcome, Verdict
-from veredus.worker.endings import log_ending
 
 MESSAGE = TaskMessage(type="t", id="1", queue="q", retry=3)
 

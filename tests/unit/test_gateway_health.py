@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from veredus.gateway.health import BEHIND, STUCK_AFTER, Signs, not_ready, problems
+from veredus.gateway.health import BEHIND, STUCK_AFTER, GatewaySigns, not_ready, problems
 
-WELL = Signs(
+WELL = GatewaySigns(
     hints_arrive=True,
     hints_missing_for=0.0,
     log_unreadable_for=0.0,
@@ -26,13 +26,13 @@ def test_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("signs", "told"),
     [
-        (WELL._replace(hints_arrive=False, hints_missing_for=11.0), "no hints: .* missed for 11 s"),
-        (WELL._replace(log_unreadable_for=12.0), "the logs cannot be read for 12 s"),
-        (WELL._replace(beat_age=13.0), "no heartbeat of this node reached the store for 13 s"),
+        (WELL._replace(hints_arrive=False, hints_missing_for=11.0), "no hints: .* arrived for 11 s"),
+        (WELL._replace(log_unreadable_for=12.0), "the logs have been unreadable for 12 s"),
+        (WELL._replace(beat_age=13.0), "no heartbeat of this node has reached the store for 13 s"),
         (WELL._replace(loop_late_by=2.5), r"the event loop is 2\.5 s late"),
     ],
 )
-def test_each_problem_is_told_and_makes_the_node_not_ready(signs: Signs, told: str) -> None:
+def test_each_problem_is_told_and_makes_the_node_not_ready(signs: GatewaySigns, told: str) -> None:
     (found,) = problems(signs)
     assert not_ready(signs) == [found]
     assert re.match(told, found)
@@ -41,12 +41,12 @@ def test_each_problem_is_told_and_makes_the_node_not_ready(signs: Signs, told: s
 @pytest.mark.parametrize(
     ("signs", "told"),
     [
-        (WELL._replace(draining=True), ["draining: clients are being moved elsewhere"]),
+        (WELL._replace(draining=True), ["draining: clients are being moved to other gateways"]),
         (WELL._replace(listening=False), ["not listening"]),
         (WELL._replace(hints_arrive=False, hints_missing_for=STUCK_AFTER), ["no hints arrive"]),
         (WELL._replace(log_unreadable_for=STUCK_AFTER), ["the logs cannot be read"]),
     ],
 )
-def test_what_only_keeps_new_clients_away(signs: Signs, told: list[str]) -> None:
+def test_what_only_keeps_new_clients_away(signs: GatewaySigns, told: list[str]) -> None:
     assert problems(signs) == []
     assert not_ready(signs) == told

@@ -8,7 +8,7 @@ import time
 from tests.support.waiting import until
 from veredus.model.lease import Lease
 from veredus.model.message import TaskMessage
-from veredus.worker.hands import Attempt
+from veredus.worker.attempt import Attempt
 from veredus.worker.loop_watch import LEAST_PATIENCE, LoopWatch
 
 

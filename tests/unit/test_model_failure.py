@@ -12,19 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.errors import ResultError, SkipRetry
-from veredus.model.failure import (
-    MOST,
-    cut,
-    describe,
-    is_short,
-    one_line,
-    read_traceback,
-    traceback_of,
-    write_traceback,
-)
+from veredus.handlers.executors.remote_errors import pack_error, rebuild
+from veredus.handlers.mux import HandlerNotFound
+from veredus.model.failure import MOST, cut, describe, is_short, one_line, read_traceback, traceback_of, write_traceback
 from veredus.wire.payload import encode_value
-from veredus.worker.executors.remote import pack_error, rebuild
-from veredus.worker.mux import HandlerNotFound
 
 
 class Mute(Exception):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from veredus.errors import RevokeTask, SkipRetry
 from veredus.model.message import TaskMessage, deadline_of
-from veredus.model.verdict import Action, End, Outcome, failed_message, judge, judge_lost_lease, wraps
+from veredus.model.verdict import Action, End, Outcome, judge, judge_lost_lease, wraps, write_failure
 
 
 def message(retry: int = 3, retried: int = 0, retention: int = 0, timeout: int = 0, deadline: int = 0) -> TaskMessage:
@@ -123,9 +123,9 @@ def test_error_texts(outcome: Outcome, text: str) -> None:
 
 
 def test_what_happened_is_written_into_the_message() -> None:
-    changed = failed_message(message(retried=1), "boom", 99.9, counts=True)
+    changed = write_failure(message(retried=1), "boom", 99.9, counts=True)
     assert (changed.retried, changed.error_msg, changed.last_failed_at) == (2, "boom", 99)
-    assert failed_message(message(retried=1), "boom", 99.9, counts=False).retried == 1
+    assert write_failure(message(retried=1), "boom", 99.9, counts=False).retried == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from veredus import App, ConfigError, Limit
 from veredus.model.build import build
 from veredus.model.names import MAX_NAME, MAX_QUEUE, check_name, check_queue
-from veredus.model.options import Options
+from veredus.model.options import KEY_OPTIONS, Options
 from veredus.model.priority import parse_queues
 from veredus.wire import keys
 
@@ -88,7 +88,8 @@ def test_ids_groups_and_keys(option: str, name: Any) -> None:
 @pytest.mark.parametrize("name", ["a:replaced", "a}:pending", "{a}", "a,b=c", "é" * MAX_NAME])
 def test_only_queues_are_named_in_braces(name: str) -> None:
     for option in NAMED:
-        assert getattr(Options().merged({option: name}), option) == name
+        given = name.replace("{", "{{").replace("}", "}}") if option in KEY_OPTIONS else name
+        assert getattr(Options().merged({option: given}), option) == name
     assert build(name, b"", Options()).type == name
 
 

@@ -15,7 +15,7 @@ from veredus.model.job import Job
 from veredus.model.message import TaskMessage
 from veredus.model.nesting import MAX_DEPTH, too_deep
 from veredus.wire.frame_json import JsonCodec, decode
-from veredus.wire.frames import encode_tail
+from veredus.wire.frames import encode_stored
 from veredus.wire.payload import encode_value, value_codec_for
 from veredus.wire.results import result_decoder
 
@@ -96,6 +96,6 @@ def test_a_frame_may_carry_a_body_as_deep_as_allowed(name: str) -> None:
 def test_what_a_gateway_sends_can_be_read_by_its_client_however_deep_it_is() -> None:
     codec = JsonCodec()
     for depth, encoding in ((AT_MOST, "json"), (TOO_DEEP, "raw"), (3000, "raw")):
-        (frame,) = codec.decoder(1024 * 1024).feed(codec.message_frame(1, 1, encode_tail(Message(body=lists(depth)))))
+        (frame,) = codec.decoder(1024 * 1024).feed(codec.message_frame(1, 1, encode_stored(Message(body=lists(depth)))))
         assert isinstance(frame, Message)
         assert (frame.body, frame.encoding) == (lists(depth), encoding)

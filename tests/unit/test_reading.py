@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from veredus import App, PayloadError
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
+from veredus.wire.json_reader import MISFITS, JsonReader, adapted
 from veredus.wire.payload import codec_for, value_codec_for
-from veredus.wire.reading import MISFITS, Reader, adapted
 from veredus.wire.results import result_decoder
 
 
@@ -86,7 +86,7 @@ class Model(pydantic.BaseModel):
 
 
 def read(kind: Any, payload: str, *, strict: bool = False) -> Any:
-    return Reader(kind, strict=strict).read(payload.encode())
+    return JsonReader(kind, strict=strict).read(payload.encode())
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ NODES = st.recursive(
 @given(JSON | NODES | st.lists(NODES, max_size=2), st.sampled_from(KINDS))
 def test_what_strict_accepts_tolerant_reads_equally(value: Any, kind: Any) -> None:
     payload = json.dumps(value).encode()
-    reader = Reader(kind)
+    reader = JsonReader(kind)
     try:
         expected = reader.exact(payload)
     except MISFITS:
@@ -343,7 +343,7 @@ def test_what_strict_accepts_tolerant_reads_equally(value: Any, kind: Any) -> No
 
 @given(JSON | NODES, st.sampled_from(KINDS))
 def test_adapting_twice_changes_nothing_more(value: Any, kind: Any) -> None:
-    reader = Reader(kind)
+    reader = JsonReader(kind)
     once = adapted(json.dumps(value).encode(), reader._shape)
     assert adapted(once, reader._shape) == once
 
@@ -351,6 +351,6 @@ def test_adapting_twice_changes_nothing_more(value: Any, kind: Any) -> None:
 @given(st.binary(max_size=30) | (JSON | NODES).map(lambda value: json.dumps(value).encode()), st.sampled_from(KINDS))
 def test_whatever_arrives_is_read_or_a_payload_error(payload: bytes, kind: Any) -> None:
     try:
-        Reader(kind).read(payload)
+        JsonReader(kind).read(payload)
     except PayloadError:
         pass

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from veredus.model.sharing import FIRST_BREAK, LONGEST_BREAK, Share
+from veredus.model.go_share import FIRST_BREAK, LONGEST_BREAK, GoShare
 
 NO_HANDLER = b'..\x3a\x23handler not found for task "t"..'
 
 
-def shared(go: int = 1, ours: int = 1, most: int = 10) -> Share:
-    share = Share()
+def shared(go: int = 1, ours: int = 1, most: int = 10) -> GoShare:
+    share = GoShare()
     share.serve([f"go{number}" for number in range(go)], ours, most)
     return share
 
 
-def tried(share: Share, task_id: str = "trial") -> Share:
+def tried(share: GoShare, task_id: str = "trial") -> GoShare:
     """Go has taken one of type t."""
     share.answered([], [(task_id, "t")], 0.0)
     share.answered([], [], 0.0)
@@ -23,7 +23,7 @@ def tried(share: Share, task_id: str = "trial") -> Share:
 
 
 def test_nothing_is_left_without_a_go_server() -> None:
-    assert Share().terms(0.0) == ""
+    assert GoShare().terms(0.0) == ""
     assert shared(0).terms(0.0) == ""
 
 

@@ -13,41 +13,41 @@ from typing import Any
 import pytest
 
 from veredus import App, StoreError
+from veredus.process.supervisor import EXIT_CONFIG, SupervisedProcess
 from veredus.worker import supervisor
-from veredus.worker.family import EXIT_CONFIG, Child
-from veredus.worker.keeping import Kept
+from veredus.worker.lease_keeper import KeptLeases
 from veredus.worker.shared_beat import SharedBeat
-from veredus.worker.supervisor import Supervisor
+from veredus.worker.supervisor import WorkerSupervisor
 from veredus.worker.worker import EXIT_RECYCLE
 
 
-class _Parent(Supervisor):
+class _Parent(WorkerSupervisor):
     """It notes whom it would fork; `kept` is what Redis says of a child that stands still."""
 
     def __init__(self, pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(App().worker(processes=2, lease=60.0))
         self.spawned: list[int] = []
-        self.kept: Kept | StoreError = Kept()
-        self.child = Child(1, "w", pid=pid, started_at=time.monotonic())
+        self.kept: KeptLeases | StoreError = KeptLeases()
+        self.child = SupervisedProcess(1, "w", pid=pid, started_at=time.monotonic())
         self._children[pid] = self.child
         self._beats["w"] = self.shared = SharedBeat(2)
         monkeypatch.setattr(supervisor, "keep_leases", self._ask)
 
-    async def _ask(self, *_: Any) -> Kept:
+    async def _ask(self, *_: Any) -> KeptLeases:
         if isinstance(self.kept, StoreError):
             raise self.kept
         return self.kept
 
-    def _spawn(self, child: Child) -> None:
+    def _spawn(self, child: SupervisedProcess) -> None:
         self.spawned.append(child.index)
 
-    def _give_back(self, child: Child) -> None: ...
+    def _give_back(self, child: SupervisedProcess) -> None: ...
 
     def look(self, *, moved: float) -> None:
         """Its child last moved so many seconds ago."""
         self.shared.publish(time.monotonic() - moved, [])
-        self._look_at = 0.0
-        self.tend()
+        self._check_at = 0.0
+        self.check_children()
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_child_that_stands_still_is_told_of_once_and_again_when_it_moves(
     parent: _Parent, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "veredus.supervisor")
-    parent.kept = Kept([f"{n} (t)" for n in range(7)], time.monotonic() + 100)
+    parent.kept = KeptLeases([f"{n} (t)" for n in range(7)], time.monotonic() + 100)
     parent.look(moved=29.0)
     assert caplog.messages == []
     parent.look(moved=31.0)
@@ -93,7 +93,7 @@ def test_a_child_that_stands_still_is_told_of_once_and_again_when_it_moves(
     assert "the leases of its 7 tasks until their deadlines: 0 (t), 1 (t), 2 (t), 3 (t), 4 (t)" in caplog.messages[0]
     parent.look(moved=0.0)
     parent.look(moved=0.0)
-    assert caplog.messages[1:] == [f"worker process {parent.child.pid} moves again"]
+    assert caplog.messages[1:] == [f"worker process {parent.child.pid} runs again"]
     assert parent._frozen == {}
 
 
@@ -106,9 +106,9 @@ def test_a_child_that_stands_still_with_nothing_in_hand_is_left_alone(parent: _P
 
 def test_the_last_deadline_counts_also_when_that_task_is_not_seen_any_more(parent: _Parent) -> None:
     latest = time.monotonic() + 100
-    parent.kept = Kept(["a (t)", "b (t)"], latest)
+    parent.kept = KeptLeases(["a (t)", "b (t)"], latest)
     parent.look(moved=31.0)
-    parent.kept = Kept(["a (t)"], latest - 99.9)
+    parent.kept = KeptLeases(["a (t)"], latest - 99.9)
     parent.look(moved=32.0)
     assert parent._frozen == {"w": latest}
 
@@ -120,7 +120,7 @@ def test_a_child_whose_leases_cannot_be_renewed_is_not_killed_for_it(
     for _ in range(2):
         parent.look(moved=31.0)
     assert (
-        caplog.messages == [f"worker process {parent.child.pid} stands still; its leases cannot be renewed: away"] * 2
+        caplog.messages == [f"worker process {parent.child.pid} is frozen, and its leases cannot be renewed: away"] * 2
     )
     os.kill(parent.child.pid, 0)
 

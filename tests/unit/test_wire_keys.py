@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import golden
-from veredus.store.cluster import slot_of
+from veredus.store.connection.cluster import slot_of
 from veredus.wire import keys
 
 VECTORS = golden.load("vectors")

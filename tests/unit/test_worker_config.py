@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from veredus import App, ConfigError, current
-from veredus.worker.config import WorkerConfig
+from veredus.testing.rehearsal import RehearsalSettings
+from veredus.worker.config import WorkerConfig, WorkerSettings
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,9 @@ def test_a_wrong_setting_names_the_field(name: str, value: Any) -> None:
     ("typo", "meant"), [("concurency", "concurrency"), ("on_eror", "on_error"), ("leases", "lease")]
 )
 def test_an_unknown_setting_suggests_the_nearest(typo: str, meant: str) -> None:
+    worker: Any = App().worker
     with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
-        App().worker(None, **{typo: 1})
+        worker(None, **{typo: 1})
 
 
 def test_the_defaults_keep_the_promise_of_fifteen_seconds() -> None:
@@ -55,3 +58,9 @@ def test_durations_may_be_timedeltas() -> None:
 def test_there_is_no_current_attempt_outside_of_a_handler() -> None:
     with pytest.raises(LookupError, match="only inside a handler"):
         current()
+
+
+def test_the_typed_settings_are_those_that_there_are() -> None:
+    assert set(WorkerSettings.__annotations__) | {"queues"} == {one.name for one in fields(WorkerConfig)}
+    given = set(RehearsalSettings.__annotations__)
+    assert given == set(WorkerSettings.__annotations__) | {"queues", "start", "url"}

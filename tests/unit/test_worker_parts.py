@@ -14,16 +14,16 @@ import pytest
 from tests.support.waiting import PATIENCE, forever, until
 from veredus import App, ConfigError
 from veredus.errors import ConnectionLost, NotReady, ServerFull, StoreError
+from veredus.handlers.mux import Mux
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
-from veredus.restarts import Restarts
-from veredus.worker import complaints
-from veredus.worker.attempt import retry_delay_ms
-from veredus.worker.complaints import Complaints
-from veredus.worker.family import Child, failures_in_a_row, pause_before_next
-from veredus.worker.mux import Mux
+from veredus.process import outage_log
+from veredus.process.outage_log import OutageLog
+from veredus.process.restarts import Restarts
+from veredus.process.supervisor import SupervisedProcess, failures_in_a_row, pause_before_next
 from veredus.worker.role import Role, Roster
-from veredus.worker.supervisor import Supervisor
+from veredus.worker.settlements import retry_delay_ms
+from veredus.worker.supervisor import WorkerSupervisor
 
 MESSAGE = TaskMessage(type="t", id="1", queue="q", retry=5, retried=2)
 
@@ -68,14 +68,14 @@ def test_a_repeated_complaint_is_counted_not_repeated(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
-    told = Complaints()
+    monkeypatch.setattr("veredus.process.outage_log.time.monotonic", lambda: now)
+    told = OutageLog()
     with caplog.at_level(logging.WARNING):
         for _ in range(100):
-            told.say("a", "trouble")
-        told.say("b", "other trouble")
+            told.log("a", "trouble")
+        told.log("b", "other trouble")
         now += 3.1
-        told.say("a", "trouble")
+        told.log("a", "trouble")
     assert [record.getMessage() for record in caplog.records] == [
         "trouble",
         "other trouble",
@@ -87,11 +87,11 @@ def test_a_complaint_that_never_pauses_is_told_again_all_the_same(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
-    told = Complaints()
+    monkeypatch.setattr("veredus.process.outage_log.time.monotonic", lambda: now)
+    told = OutageLog()
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
-            told.say("a", "trouble")
+            told.log("a", "trouble")
             now += 1.0
     lines = [record.getMessage() for record in caplog.records]
     assert lines == ["trouble", "trouble (2 more like this)", "trouble (5 more like this)"], "less and less often"
@@ -101,13 +101,15 @@ def test_an_outage_is_told_when_it_begins_and_when_it_ends(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
-    told = Complaints()
+    monkeypatch.setattr("veredus.process.outage_log.time.monotonic", lambda: now)
+    told = OutageLog()
     with caplog.at_level(logging.WARNING):
         told.recovered()
         for _ in range(10):
             told.error("x", "cannot y", ConnectionLost("gone"))
         now += 4
+        told.recovered()
+        now += outage_log.QUIET
         told.recovered()
         told.recovered()
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
@@ -120,17 +122,35 @@ def test_a_server_that_flickers_while_it_comes_back_is_one_outage(
 ) -> None:
     """A process that was stopped answers what it had read, then finds the connections that were given up."""
     now = 1000.0
-    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
-    told = Complaints()
+    monkeypatch.setattr("veredus.process.outage_log.time.monotonic", lambda: now)
+    told = OutageLog()
     for _ in range(5):
         told.error("x", "cannot y", ConnectionLost("gone"))
         now += 0.9
         told.recovered("x")
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    now += 0.2
+    now += outage_log.QUIET
     told.recovered("other")
     lines = [record.getMessage() for record in caplog.records[1:]]
     assert lines == ["Redis is available again after 4.5 s"], "the time of the first answer, not of the calm"
+
+
+def test_a_call_from_before_its_end_that_runs_out_of_time_is_no_new_outage(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("veredus.process.outage_log.time.monotonic", lambda: now)
+    told = OutageLog()
+    told.error("x", "cannot y", ConnectionLost("no answer"))
+    now += 3.0
+    told.recovered("x")
+    told.error("heartbeat", "cannot beat", ConnectionLost("cannot connect: no answer in time"))
+    now += 0.5
+    told.recovered("heartbeat")
+    now += outage_log.QUIET
+    told.recovered("x")
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    assert "again after 3.5 s" in caplog.text
 
 
 @pytest.mark.parametrize("exc", [NotReady("MISCONF"), ServerFull("OOM")])
@@ -139,14 +159,17 @@ def test_a_refusal_ends_when_those_who_were_refused_succeed(
 ) -> None:
     """The server answers others all the same, and each answer would else be told as its end."""
     now = [1000.0]
-    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now[0])
-    told = Complaints()
+    monkeypatch.setattr("veredus.process.outage_log.time.monotonic", lambda: now[0])
+    told = OutageLog()
     for _ in range(10):
         told.error(("settle", "a"), "cannot settle", exc)
         told.recovered(("dequeue", "a"))
-        now[0] += 1
+        now[0] += outage_log.QUIET
+        told.recovered(("dequeue", "a"))
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     told.recovered(("settle", "a"))
+    now[0] += outage_log.QUIET
+    told.recovered(("dequeue", "a"))
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
@@ -155,15 +178,17 @@ def test_an_answer_on_another_connection_does_not_end_the_outage_of_ones_own(
     subject: Hashable, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now)
-    told = Complaints()
+    monkeypatch.setattr("veredus.process.outage_log.time.monotonic", lambda: now)
+    told = OutageLog()
     for _ in range(3):
         told.error(subject, "failed", ConnectionLost("gone"))
         told.recovered(("dequeue", "a"))
-    now += complaints.CALM
+    now += outage_log.QUIET
     told.recovered(("dequeue", "a"))
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     told.recovered(subject)
+    now += outage_log.QUIET
+    told.recovered(("dequeue", "a"))
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
@@ -171,8 +196,8 @@ def test_of_several_servers_one_that_is_missing_is_told_once_while_the_others_an
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("veredus.worker.complaints.time.monotonic", lambda: now[0])
-    told = Complaints(many_servers=True)
+    monkeypatch.setattr("veredus.process.outage_log.time.monotonic", lambda: now[0])
+    told = OutageLog(many_servers=True)
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
             told.outage(ConnectionLost("gone"), ("dequeue", "a"))
@@ -182,7 +207,9 @@ def test_of_several_servers_one_that_is_missing_is_told_once_while_the_others_an
         assert [record.levelname for record in caplog.records] == ["ERROR"]
         told.recovered(("dequeue", "a"))
         assert len(caplog.records) == 1, "the sweep has not found it again"
-        now[0] += complaints.FORGET
+        now[0] += outage_log.FORGET
+        told.recovered(("dequeue", "b"))
+        now[0] += outage_log.QUIET
         told.recovered(("dequeue", "b"))
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
@@ -198,14 +225,14 @@ def test_only_children_that_die_at_once_wait_for_their_replacement_and_each_for_
 def test_a_killed_child_spoils_only_a_stop_that_was_under_way(
     when: str, adds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor = Supervisor(App().worker(processes=2))
+    supervisor = WorkerSupervisor(App().worker(processes=2))
     supervisor._stopping = when == "before"
 
-    def give_back(child: Child) -> None:
+    def give_back(child: SupervisedProcess) -> None:
         supervisor._stopping = when != "never"
 
     monkeypatch.setattr(supervisor, "_give_back", give_back)
-    assert supervisor.ended(Child(0, "w"), -signal.SIGKILL) == adds
+    assert supervisor.ended(SupervisedProcess(0, "w"), -signal.SIGKILL) == adds
 
 
 class _Shaky(Role):
@@ -214,7 +241,7 @@ class _Shaky(Role):
     name = "shaky"
 
     def __init__(self) -> None:
-        super().__init__(0.001, Complaints())
+        super().__init__(0.001, OutageLog())
         self.steps = 0
 
     async def step(self) -> None:
@@ -243,7 +270,7 @@ class _Stuck(Role):
 
 
 async def test_a_role_that_does_not_hear_a_stop_is_cancelled() -> None:
-    role = _Stuck(1.0, Complaints())
+    role = _Stuck(1.0, OutageLog())
     roster = Roster([role], Restarts())
     roster.start()
     await asyncio.wait_for(roster.stop(role, patience=0.01), PATIENCE)

@@ -15,11 +15,14 @@ _SAMPLES = {
     "queue": "q",
     "task_id": "<id>",
     "day": "2026-11-16",
+    "epoch_day": 20773,
+    "epoch_hour": 498552,
     "task_type": "<type>",
     "payload": b"",
     "name": "<group>",
     "set_id": "<set>",
     "worker_id": "<worker>",
+    "connection": 1,
     "producer": "<producer>",
     "slot": 0,
     "order_key": "<key>",
@@ -36,10 +39,12 @@ _SAMPLES = {
     "node": "<node>",
     "rid": 7,
     "key": "<dedupe key>",
+    "mark": "<run mark>",
+    "chunk": 0,
 }
 _NO_KEYS = {
     "checked_prefix", "absent", "tag", "user_tag", "new_sid", "sid_tag", "is_sid", "check_name",
-    "sharded_hints", "split", "types_beside",
+    "sharded_hints", "split", "types_beside", "container",
 }  # fmt: skip
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from veredus.model.lifecycle import TRANSITIONS, State
+from veredus.model.lifecycle import BY_HAND, State
+from veredus.model.lifecycle import TRANSITIONS as ALL_TRANSITIONS
 
 PICTURE = Path(__file__).parents[2] / "docs/images/lifecycle.svg"
 _PLACES = {
@@ -18,6 +19,7 @@ _PLACES = {
     State.AGGREGATING: (280, 320),
 }
 _HALF_WIDTH, _HALF_HEIGHT = 62, 20
+TRANSITIONS = {verb: moves for verb, moves in ALL_TRANSITIONS.items() if verb not in BY_HAND}
 
 
 def draw() -> str:

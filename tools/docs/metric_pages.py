@@ -44,7 +44,7 @@ def _served() -> Iterator[Metric]:
         from prometheus_client import CollectorRegistry
     except ImportError:
         return
-    from veredus.store.nodes import NodeInfo
+    from veredus.store.sessions.gateway_nodes import GatewayNodeInfo
     from veredus.telemetry.gateway_metrics import GatewayMetrics
     from veredus.telemetry.metrics import WorkerMetrics
     from veredus.telemetry.queue_metrics import QueueMetrics
@@ -54,7 +54,7 @@ def _served() -> Iterator[Metric]:
     for collector in list(registry._collector_to_names):
         for family in collector.collect():
             yield _metric(family, getattr(collector, "_labelnames", ()))
-    for families in (QueueMetrics([], memory=True), GatewayMetrics({"node": NodeInfo(0.0)})):
+    for families in (QueueMetrics([], memory=True), GatewayMetrics({"node": GatewayNodeInfo(0.0)})):
         for family in families.collect():
             yield _metric(family, getattr(family, "_labelnames", ()))
 

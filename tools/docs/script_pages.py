@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tools.docs.lua_tree import Node, Tree, commands
 from tools.docs.sequence import draw
-from veredus.store.scripts import read_header
+from veredus.store.connection.script_header import read_header
 
 ROOT = Path(__file__).parents[2]
 LUA = ROOT / "src/veredus/lua"
@@ -66,7 +66,7 @@ def page(name: str) -> str:
 def purpose(source: str) -> str:
     """The first prose lines, up to the header."""
     said = []
-    for line in source.splitlines():
+    for line in re.sub(r"^-- NEEDS.*\n\n", "", source).splitlines():
         if re.match(r"-- (KEYS|ARGV|RETURNS|include:)", line) or not line.startswith("--"):
             break
         said.append(line.removeprefix("--").strip())
@@ -76,7 +76,7 @@ def purpose(source: str) -> str:
 def callers_of(name: str) -> list[str]:
     """Modules of the store that load the script, with the methods in which it is run."""
     found = []
-    for path in sorted((ROOT / "src/veredus/store").glob("*.py")):
+    for path in sorted((ROOT / "src/veredus/store").rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         bound = re.search(rf'^(\w+) = load\(\s*"{re.escape(name)}"', source, re.MULTILINE)
         if bound is None:
@@ -170,7 +170,7 @@ def _prose(source: str) -> str:
     for line in source.splitlines():
         if not line.startswith("--"):
             break
-        if re.match(r"-- (KEYS|ARGV|RETURNS|include:)", line):
+        if re.match(r"-- (KEYS|ARGV|RETURNS|NEEDS|include:)", line):
             fixed = True
         elif fixed:
             said.append(line.removeprefix("--").strip())

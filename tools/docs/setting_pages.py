@@ -56,6 +56,7 @@ CLASSES = (
 # Variables that no command declares, because the code reads them wherever it runs.
 READ_ANYWHERE = {
     "REDIS_URL": "where Redis is, if VEREDUS_REDIS_URL does not say",
+    "VEREDUS_APP": "an app, as module:app, whose server and `redact` commands use",
     "VEREDUS_REDIS_URL": "where Redis is; without it and REDIS_URL, the embedded server",
     "VEREDUS_KEY_PREFIX": "what all keys begin with instead of `asynq`; every process of a system must have the same",
     "VEREDUS_ARCHIVE_SIZE": "how many archived tasks a queue keeps, like `App(archive_size=...)`",

@@ -11,11 +11,16 @@ from tools.docs import reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PROJECT = {"ARCHITECTURE.md": "project/architecture.md", "CONTRIBUTING.md": "project/contributing.md"} | {
-    "CHANGELOG.md": "project/changelog.md"
+PROJECT = {
+    f"{name}.md": f"project/{name.lower()}.md"
+    for name in ("AGENTS", "ARCHITECTURE", "CHANGELOG", "CONTRIBUTING", "SECURITY")
 }
 LINK = re.compile(r"(?<!\\)(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s]+)\)")
-_LANGUAGES = {".py": "python", ".js": "js", ".proto": "protobuf", ".lua": "lua", ".md": "markdown", ".json": "json"}
+_LANGUAGES = {".py": "python", ".js": "js", ".proto": "protobuf", ".lua": "lua", ".md": "markdown", ".json": "json"} | {
+    ".yml": "yaml",
+    ".yaml": "yaml",
+    ".service": "ini",
+}
 
 
 def stage(folder: Path) -> set[str]:

@@ -1,10 +1,11 @@
-"""What the commands for people share: the connection, tables or JSON, progress, questions before destroying."""
+"""Shared by the commands: the connection, tables or JSON, progress bars, confirmation."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import json
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from veredus.app import App
+from veredus.cli.logs import show_server
 from veredus.errors import ConfigError
 from veredus.inspector.inspector import Inspector
 from veredus.model.duration import parse_duration
@@ -37,29 +39,52 @@ def redis_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "redis_url",
         metavar="URL",
         envvar="VEREDUS_REDIS_URL",
-        help="The server (default: as App() finds it).",
+        help="URL of Redis (default: as App() finds it).",
     )(function)
 
 
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of a table.")(function)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)
 
 
 def inspecting(
     function: Callable[Concatenate[Inspector, P], Awaitable[T]],
 ) -> Callable[Concatenate[str | None, P], T]:
-    """A command that gets an inspector for the server given by --redis."""
+    """Pass an inspector for the server given by --redis to a command, with the `redact` of the app in VEREDUS_APP."""
 
     @functools.wraps(function)
     def command(redis_url: str | None, *args: P.args, **kwargs: P.kwargs) -> T:
         async def run() -> T:
-            app = App(redis_url) if redis_url else App()
-            async with Inspector(app.open_redis("veredus-cli"), archive=app.archive) as inspector:
+            app = chosen_app(redis_url)
+            redis = app.open_redis("veredus-cli")
+            async with Inspector(redis, archive=app.archive, redact=app.redact) as inspector:
                 return await function(inspector, *args, **kwargs)
 
         return asyncio.run(run())
 
     return redis_option(command)
+
+
+def chosen_app(redis_url: str | None) -> App:
+    """The app that VEREDUS_APP names, for its server and its `redact`, or one without tasks. With --redis it is on
+    that server."""
+    path = os.environ.get("VEREDUS_APP")
+    if not path:
+        return plain_app(redis_url)
+    from veredus.cli.loading import load_app
+
+    app = load_app(path)
+    if redis_url:
+        app.use(redis_url)
+    show_server(app)
+    return app
+
+
+def plain_app(redis_url: str | None) -> App:
+    """An app without tasks, on the server of --redis or the one that every app would use."""
+    app = App(redis_url) if redis_url else App()
+    show_server(app)
+    return app
 
 
 def console() -> Console:
@@ -70,7 +95,7 @@ def console() -> Console:
 def show(
     rows: Iterable[Any], columns: Sequence[tuple[str, Callable[[Any], object]]], *, as_json: bool, empty: str
 ) -> None:
-    """A table for people, or the rows' own fields as JSON."""
+    """Print rows as a table, or their fields as JSON."""
     rows = list(rows)
     if as_json:
         echo_json([row.as_dict() for row in rows])
@@ -88,17 +113,17 @@ def show(
 
 
 def plain(text: str) -> Text:
-    """Somebody else's text as it is: brackets are no markup, and no escape code gets through."""
+    """Untrusted text: brackets are not markup, and control characters are removed."""
     return Text("".join(c if c.isprintable() or c == "\n" else " " for c in text))
 
 
 def echo_json(value: Any) -> None:
     text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
-    click.echo(text.encode("utf-8", "backslashreplace").decode())  # names that are no UTF-8, as \udc..
+    click.echo(text.encode("utf-8", "backslashreplace").decode())  # names that are not UTF-8 are printed as \udc..
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> None:
-    """One thing, line by line."""
+    """Print names and values, one per line."""
     out = console()
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in pairs:
@@ -108,7 +133,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, so that what a command prints can still be piped."""
+    """A progress bar on stderr, so that stdout can be piped."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     err = Console(stderr=True)
     if not err.is_terminal:
@@ -120,12 +145,14 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before destroying; without a terminal only --yes will do."""
+    """Ask for confirmation. Without a terminal, --yes is required."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError("--yes", "missing", f"--yes, since nobody can be asked here: {question}")
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's would only note the first Ctrl-C
+        raise ConfigError("--yes", "missing", f"--yes, because there is no terminal to ask on: {question}")
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # asyncio's handler would only record the first Ctrl-C
     try:
         click.confirm(question, abort=True)
     finally:
@@ -133,7 +160,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def text_of(data: bytes, most: int = 80) -> str:
-    """Bytes for a table: as text where they are text."""
+    """Bytes for a table: text if they are UTF-8, else escaped."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -142,12 +169,20 @@ def text_of(data: bytes, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def duration_text(seconds: float) -> str:
+    """A duration for people: `340 ms`, `2.5 s`, `12 min`, `6 h`."""
+    for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 0.001)):
+        if seconds >= length * (2 if length > 1 else 1):
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
 def when(instant: datetime | None) -> str:
     if instant is None:
         return ""
     try:
         instant = instant.astimezone()
-    except OverflowError:  # the first or the last day that there is
+    except OverflowError:  # the first or last day of the calendar
         pass
     return instant.isoformat(" ")[:19]
 
@@ -172,9 +207,9 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since
 
 
 class Instant(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
-    """An RFC 3339 instant with its zone, such as 2026-11-16T09:30:00Z."""
+    """An RFC 3339 time with its zone, such as 2026-11-16T09:30:00Z."""
 
-    name = "instant"
+    name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
@@ -182,7 +217,7 @@ class Instant(click.ParamType):  # type: ignore[type-arg]  # generic only since 
         try:
             found = datetime.fromisoformat(str(value))
         except ValueError:
-            self.fail(f"{value!r} is no instant such as 2026-11-16T09:30:00Z", param, ctx)
+            self.fail(f"{value!r} is not a time such as 2026-11-16T09:30:00Z", param, ctx)
         if found.tzinfo is None:
             self.fail(f"{value!r} has no time zone: write 2026-11-16T09:30:00Z or +01:00", param, ctx)
         return found

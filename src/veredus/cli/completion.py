@@ -1,4 +1,4 @@
-"""`veredus completion`: the shell's part of completing commands with Tab."""
+"""`veredus completion`: shell scripts for completion with Tab."""
 
 from __future__ import annotations
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import click
 
-from veredus.app import App
-from veredus.cli.common import redis_option
+from veredus.cli.common import chosen_app, redis_option
 from veredus.errors import VeredusError
 from veredus.model.hosts import is_loopback
 
 
 @click.command()
 @redis_option
-@click.option("--host", envvar="VEREDUS_DASH_HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--host", envvar="VEREDUS_DASH_HOST", default="127.0.0.1", show_default=True, help="Address to listen on."
+)
 @click.option("--port", envvar="VEREDUS_DASH_PORT", type=click.IntRange(0, 65535), default=8787, show_default=True)
-@click.option("--token", envvar="VEREDUS_DASH_TOKEN", help="What one must know to enter (default: a new one).")
-@click.option("--read-only", is_flag=True, envvar="VEREDUS_DASH_READ_ONLY", help="Refuse whatever changes something.")
-@click.option("--origin", "origins", multiple=True, help="The address that browsers see, behind a proxy.")
-@click.option("--refresh", default=1.0, show_default=True, help="Seconds between two looks of an open page.")
+@click.option("--token", envvar="VEREDUS_DASH_TOKEN", help="Secret for logging in (default: a random one).")
+@click.option("--read-only", is_flag=True, envvar="VEREDUS_DASH_READ_ONLY", help="Refuse all changes.")
+@click.option("--origin", "origins", multiple=True, help="The address that browsers use, behind a proxy.")
+@click.option("--refresh", default=1.0, show_default=True, help="Seconds between two updates of an open page.")
 @click.option("--open", "browse", is_flag=True, help="Open it in the browser.")
 def dash(
     redis_url: str | None,
@@ -29,7 +30,7 @@ def dash(
     refresh: float,
     browse: bool,
 ) -> None:
-    """Serve the dashboard, on this machine only unless --host says otherwise; end with Ctrl-C.
+    """Serve the dashboard, by default for this machine only. Stop it with Ctrl-C.
 
     \b
     Examples:
@@ -39,19 +40,19 @@ def dash(
     """
     try:
         from veredus.dashboard.config import DashboardConfig
-        from veredus.dashboard.serving import Serving
-        from veredus.dashboard.site import Dashboard
+        from veredus.dashboard.dashboard import Dashboard
+        from veredus.dashboard.server import DashboardServer
     except ModuleNotFoundError as exc:
         raise VeredusError(f"{exc.name} is missing: pip install 'veredus[dash]'") from None
     config = DashboardConfig.make(token=token, read_only=read_only, refresh=refresh, origins=origins)
-    app = App(redis_url) if redis_url else App()
-    serving = Serving(Dashboard(app, config), host, port)
-    address = serving.login_address if config.generated else serving.address
+    app = chosen_app(redis_url)
+    server = DashboardServer(Dashboard(app, config), host, port)
+    address = server.login_address if config.generated else server.address
     click.echo(f"dashboard{' (read-only)' if read_only else ''}: {address}")
     if not config.generated:
-        click.echo("log in with the token that was given")
+        click.echo("log in with the given token")
     if not is_loopback(host):
-        click.echo("it is reachable from other machines: put TLS in front of it", err=True)
+        click.echo("warning: other machines can reach it without TLS; put a TLS proxy in front of it", err=True)
     if browse:
-        click.launch(serving.login_address)
-    serving.run()
+        click.launch(server.login_address)
+    server.run()

@@ -1,4 +1,4 @@
-"""`veredus demo`: the demonstration of `make demo`."""
+"""`veredus demo`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 
 @click.command()
 def demo() -> int:
-    """See it work, under a minute: thousands of tasks, exact delays, retries, clients, a worker and a gateway killed.
+    """Watch it work for a minute: thousands of tasks, exact delays, retries, clients, a killed worker and gateway.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`veredus dev`: a server, a worker that starts anew when a file changes, and the dashboard, in one command."""
+"""`veredus dev`: a server, a worker that restarts when a file changes, and the dashboard."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pathlib import Path
 
 import click
 
-LOOK_EVERY = 0.3
-"""Seconds between two looks at the files."""
+POLL_INTERVAL = 0.3
+"""Seconds between two scans of the files."""
 SKIPPED = {"__pycache__", "node_modules", "site-packages", "venv", "env", "build", "dist"}
-"""Folders that nobody edits; those whose names begin with a dot neither."""
+"""Folders that are not scanned, besides those whose names begin with a dot."""
 SUFFIXES = (".py", ".toml", ".ini", ".env")
 MOST_FILES = 20_000
-PATIENCE = 5.0
-"""Seconds that a child may take to end."""
+STOP_TIMEOUT = 5.0
+"""Seconds for a child process to stop."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @click.argument("app", metavar="MODULE:APP")
 @click.option("--redis", "redis_url", metavar="URL", envvar="VEREDUS_REDIS_URL", help="Default: the embedded server.")
-@click.option("--watch", "folders", multiple=True, metavar="FOLDER", help="Where to look for changes (default: here).")
-@click.option("--dash/--no-dash", default=True, help="Serve the dashboard as well (the default).")
+@click.option("--watch", "folders", multiple=True, metavar="FOLDER", help="Folder to watch (default: the current one).")
+@click.option("--dash/--no-dash", default=True, help="Also serve the dashboard (default).")
 @click.option("--dash-port", type=click.IntRange(0, 65535), default=8787, show_default=True)
 @click.pass_context
 def dev(
     ctx: click.Context, app: str, redis_url: str | None, folders: Sequence[str], dash: bool, dash_port: int
 ) -> None:
-    """Run an app while you write it: server, worker with reload, dashboard; end with Ctrl-C.
+    """Run an app during development: server, worker with reload, dashboard. Stop it with Ctrl-C.
 
-    A change to a file below the current folder starts the worker anew; what runs has 2 s to finish and is given back
-    otherwise. Options that are not listed here go to `veredus worker`.
+    The worker restarts when a file below the current folder changes. Running tasks have 2 s to finish, then they return
+    to the queue. Options that are not listed here are passed to `veredus worker`.
 
     \b
     Examples:
@@ -54,12 +54,12 @@ def dev(
 def _has_dashboard() -> bool:
     found = all(importlib.util.find_spec(name) for name in ("starlette", "uvicorn", "veredus.dashboard"))
     if not found:
-        click.echo("dev: no dashboard, for want of pip install 'veredus[dash]'", err=True)
+        click.echo("dev: no dashboard; to get it: pip install 'veredus[dash]'", err=True)
     return bool(found)
 
 
 class _Dev:
-    """Two children: the worker, which comes and goes, and the dashboard, which stays."""
+    """Runs two child processes: the worker, which is restarted, and the dashboard."""
 
     def __init__(self, folders: Sequence[Path], worker: Sequence[str], board: Sequence[str] | None) -> None:
         self._folders = folders
@@ -80,22 +80,22 @@ class _Dev:
                 await _end(board)
 
     async def _run_worker(self) -> None:
-        """Until a file changes or we are stopped; a worker that ends by itself is started anew at the next change."""
+        """Run a worker until a file changes or we are stopped. If it exits by itself, wait for the next change."""
         files = snapshot(self._folders)
         worker = await _start(self._worker)
         ended = asyncio.create_task(worker.wait())
-        told = False
+        reported = False
         try:
             while not self._stop.is_set():
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY):
+                    async with asyncio.timeout(POLL_INTERVAL):
                         await self._stop.wait()
-                if ended.done() and not told:
-                    told = True
-                    click.echo(f"dev: the worker ended with code {ended.result()}; it starts anew at the next change")
+                if ended.done() and not reported:
+                    reported = True
+                    click.echo(f"dev: the worker exited with code {ended.result()}; it restarts at the next change")
                 now = await asyncio.to_thread(snapshot, self._folders)
                 if changed := sorted(set(files.items()) ^ set(now.items())):
-                    click.echo(f"dev: {changed[0][0]} changed, the worker starts anew")
+                    click.echo(f"dev: {changed[0][0]} changed, restarting the worker")
                     return
         finally:
             ended.cancel()
@@ -103,14 +103,14 @@ class _Dev:
 
 
 async def _start(arguments: Sequence[str]) -> asyncio.subprocess.Process:
-    # A session of its own: Ctrl-C reaches it through us, once.
+    # In its own session, so that Ctrl-C reaches it once, through us.
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "veredus", *arguments, env=_environment(), start_new_session=True
     )
 
 
 def _environment() -> dict[str, str]:
-    """Written files must not be mistaken for edited ones, and output must not wait in a buffer."""
+    """No .pyc files, which would look like edits, and no buffered output."""
     return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
 
 
@@ -120,13 +120,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STOP_TIMEOUT):
                 await process.wait()
                 return
 
 
 def snapshot(folders: Sequence[Path]) -> dict[str, int]:
-    """Every file that matters, and when it was last written."""
+    """The watched files and their modification times."""
     found: dict[str, int] = {}
     for path in _files(folders):
         with contextlib.suppress(OSError):

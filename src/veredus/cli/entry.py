@@ -1,4 +1,4 @@
-"""Where the process of the command `veredus` begins: a signal can end it before the command is loaded."""
+"""The entry point of `veredus`. It handles signals before the command's modules are imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import sys
 
 STOPPABLE = ("worker", "gateway", "scheduler")
-"""Commands that a signal ends with 0. Loading them takes some tenths of a second, on a busy machine seconds."""
+"""Commands that exit with 0 on a signal. Importing them takes tenths of a second, on a busy machine seconds."""
 
 
 def main() -> None:
@@ -20,12 +20,12 @@ def main() -> None:
 
 
 def loaded() -> None:
-    """The command is none of those after all: signals do what they do to any other."""
+    """Restore the default signal handlers, because the command is not one of STOPPABLE."""
     if signal.getsignal(signal.SIGTERM) is _end:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end(number: int, frame: object) -> None:
-    """Nothing was opened and nobody can see this process yet."""
+    """Exit at once: nothing has been opened yet."""
     os._exit(0)

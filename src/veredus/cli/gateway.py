@@ -1,4 +1,4 @@
-"""`veredus gateway`: serve an app's clients, list their sessions, and put a gateway under load."""
+"""`veredus gateway`: serve clients, list nodes and sessions, run a load test."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import click
 
-from veredus.app import App
-from veredus.cli.common import echo_json, json_option, redis_option, show
+from veredus.cli.common import echo_json, json_option, plain_app, redis_option, show
 from veredus.cli.entry import loaded
 from veredus.cli.gateway_bench import bench
 from veredus.cli.gateway_ending import disconnect, revoke
 from veredus.cli.groups import Group
 from veredus.cli.loading import load_app
-from veredus.cli.logs import LEVELS, configure
+from veredus.cli.logs import LEVELS, configure, show_server
 from veredus.cli.stoppable import stoppable
 from veredus.errors import ConfigError, VeredusError
 from veredus.gateway.config import GatewayConfig
@@ -28,7 +27,7 @@ from veredus.store.store import Store
 
 
 class GatewayGroup(Group):
-    """`veredus gateway shop:app` serves; `veredus gateway sessions` and `bench` are commands of their own."""
+    """`veredus gateway shop:app` runs the hidden command `serve`; other names are subcommands."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -57,11 +56,11 @@ def gateway_group() -> None:
 
 
 SHOWN = ("ws", "quic", "http", "processes", "certificate", "key", "http_token", "session_ttl", "policy", "drain")
-"""Settings that the help shows; the others are options all the same."""
+"""Settings shown in the help. The others are hidden options."""
 
 
 class Setting(NamedTuple):
-    """One setting of the gateway, as the command line has it."""
+    """One setting of the gateway as a command line option."""
 
     name: str
     kind: type
@@ -81,7 +80,7 @@ class Setting(NamedTuple):
 
 
 def _settings() -> list[Setting]:
-    """All that have a text."""
+    """All settings that have a help text."""
     found = []
     for one in fields(GatewayConfig):
         if one.metadata["help"]:
@@ -111,9 +110,9 @@ def serve(app: str, redis_url: str | None, log_level: str, log_format: str, **se
     """Serve the clients of an app until stopped.
 
     \b
-    SIGTERM, SIGINT  move the clients elsewhere (over --drain seconds), then stop; twice: at once
+    SIGTERM, SIGINT  move the clients to other gateways (over --drain seconds), then stop; twice: stop at once
 
-    Many more settings are options, and each can come from the environment: veredus gateway settings.
+    There are more options, and each has an environment variable: see veredus gateway settings.
 
     \b
     Example:
@@ -123,6 +122,7 @@ def serve(app: str, redis_url: str | None, log_level: str, log_format: str, **se
     loaded = load_app(app)
     if redis_url:
         loaded.use(redis_url)
+    show_server(loaded, log_format)
     given = {name: value for name, value in settings.items() if value is not None}
     return loaded.gateway(**given).run()
 
@@ -137,10 +137,10 @@ gateway_group.add_command(revoke)
 @json_option
 @click.option("--user", help="Only sessions of this user.")
 @click.option("--group", help="Only sessions in this group.")
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="At most so many.")
-@click.option("--token", envvar="VEREDUS_HTTP_TOKEN", default="", help="Bearer token of the nodes' HTTP.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of sessions.")
+@click.option("--token", envvar="VEREDUS_HTTP_TOKEN", default="", help="Bearer token for the push API of the nodes.")
 def sessions(redis_url: str | None, as_json: bool, user: str | None, group: str | None, limit: int, token: str) -> None:
-    """List sessions with the statistics of their queues, as their nodes have them.
+    """List sessions with the figures that their nodes report.
 
     \b
     Example:
@@ -172,7 +172,7 @@ def sessions(redis_url: str | None, as_json: bool, user: str | None, group: str 
 @gateway_group.command("settings")
 @json_option
 def settings(as_json: bool) -> None:
-    """List every setting of the gateway: its option, its variable, its default.
+    """List every setting of the gateway: option, environment variable and default.
 
     \b
     Example:
@@ -191,7 +191,7 @@ def settings(as_json: bool) -> None:
 @redis_option
 @json_option
 def nodes(redis_url: str | None, as_json: bool) -> None:
-    """List the gateway processes: where they listen and how busy they are.
+    """List gateway processes with their addresses and load.
 
     \b
     Example:
@@ -210,7 +210,7 @@ def _field(name: str, row: dict[str, Any]) -> object:
 
 
 async def _nodes(redis_url: str | None) -> list[dict[str, Any]]:
-    store = Store((App(redis_url) if redis_url else App()).open_redis("veredus-cli"))
+    store = Store(plain_app(redis_url).open_redis("veredus-cli"))
     try:
         found = await store.nodes.nodes()
     finally:
@@ -221,8 +221,8 @@ async def _nodes(redis_url: str | None) -> list[dict[str, Any]]:
 async def _sessions(
     redis_url: str | None, user: str | None, group: str | None, limit: int, token: str
 ) -> list[dict[str, Any]]:
-    """What Redis knows of every session, and what the node of an attached one adds."""
-    store = Store((App(redis_url) if redis_url else App()).open_redis("veredus-cli"))
+    """Sessions from Redis, with live figures from the nodes of attached ones."""
+    store = Store(plain_app(redis_url).open_redis("veredus-cli"))
     try:
         if user:
             known = (await store.sessions.sessions_of(user))[:limit]
@@ -243,7 +243,7 @@ async def _sessions(
 
 
 def _merged(row: Any, live: dict[str, Any]) -> dict[str, Any]:
-    """A session without a connection has a queue that is stopped: everything unacknowledged is in the log."""
+    """Without live figures the queue counts as stopped: all unacknowledged messages are in the log."""
     return {
         "session_id": row.sid,
         "queue_size": 0,
@@ -275,7 +275,7 @@ def _ask(url: str, token: str) -> list[dict[str, Any]]:
             return rows
     except urllib.error.HTTPError as exc:
         if exc.code == 401:
-            raise VeredusError(f"the node at {url} wants a token: --token or VEREDUS_HTTP_TOKEN") from None
+            raise VeredusError(f"the node at {url} requires a token: --token or VEREDUS_HTTP_TOKEN") from None
         return []
     except (OSError, ValueError):
-        return []  # a node that cannot be asked: what Redis knows will do
+        return []  # the node does not answer: show what Redis knows

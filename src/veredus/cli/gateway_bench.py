@@ -1,4 +1,4 @@
-"""`veredus gateway bench`: clients, pushes and broken connections against a gateway, and what came of them."""
+"""`veredus gateway bench`: a load test with pushes, many clients and broken connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from veredus.app import App
-from veredus.cli.common import echo_json, facts, json_option, progress_bar, redis_option
+from veredus.cli.common import echo_json, facts, json_option, plain_app, progress_bar, redis_option
 from veredus.errors import ConfigError, GatewayError
 from veredus.peer import Message, Peer, connect
 
@@ -24,7 +24,7 @@ TRANSPORTS = ("ws", "quic", "both")
 
 @dataclass(slots=True)
 class Result:
-    """What a run came to."""
+    """The figures of one run."""
 
     transport: str
     clients: int
@@ -33,18 +33,18 @@ class Result:
     pushed: int = 0
     delivered: int = 0
     refused: int = 0
-    """Pushes that found a log full."""
+    """Pushes refused because the client's log was full."""
     missing: int = 0
     out_of_order: int = 0
     copies: int = 0
-    """Sent twice after a reconnect; the client dropped them."""
+    """Messages sent again after a reconnect, which the client dropped."""
     cuts: int = 0
     connections: int = 0
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     max_ms: float = 0.0
     load_cpu: float = 0.0
-    """Share of a core that clients and producer took, which run in this process."""
+    """Share of a core used by the clients and the producer in this process."""
     gateway_cpu: float | None = None
     latencies: list[float] = field(default_factory=list)
 
@@ -59,23 +59,23 @@ class Result:
 @redis_option
 @json_option
 @click.option("--clients", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Clients at once.")
-@click.option("--rate", type=click.FloatRange(1), default=2000.0, show_default=True, help="Pushes per second in all.")
-@click.option("--size", type=click.IntRange(40, 60_000), default=200, show_default=True, help="Bytes of a message.")
+@click.option("--rate", type=click.FloatRange(1), default=2000.0, show_default=True, help="Pushes per second in total.")
+@click.option("--size", type=click.IntRange(40, 60_000), default=200, show_default=True, help="Bytes per message.")
 @click.option("--seconds", type=click.FloatRange(0.5), default=10.0, show_default=True, help="How long to push.")
-@click.option("--cut", type=click.FloatRange(0), default=0.0, help="Connections broken per second and client.")
+@click.option("--cut", type=click.FloatRange(0), default=0.0, help="Connections cut per second and client.")
 @click.option("--transport", type=click.Choice(TRANSPORTS), default="ws", show_default=True)
-@click.option("--url", multiple=True, help="A running gateway of the same Redis; without it one is started.")
+@click.option("--url", multiple=True, help="A running gateway on the same Redis (default: start one).")
 @click.option("--token", default="", help="The clients' token.")
 def bench(redis_url: str | None, as_json: bool, url: tuple[str, ...], **settings: Any) -> int:
-    """Put a gateway under load: ordered pushes to many clients, with connections broken at random.
+    """Load test a gateway: ordered pushes to many clients, while connections are cut at random.
 
-    Ends with code 1 if anything was lost or out of order.
+    Exits with 1 if a message was lost or out of order.
 
     \b
     Example:
       veredus gateway bench --clients 50 --rate 5000 --transport both
     """
-    app = App(redis_url) if redis_url else App()
+    app = plain_app(redis_url)
     with progress_bar("pushing") as show:
         result = asyncio.run(_with_gateway(app, list(url), settings, show))
     if as_json:
@@ -92,7 +92,7 @@ async def _with_gateway(app: App, urls: list[str], settings: dict[str, Any], sho
     if urls:
         return await _run(app, urls, settings, show)
     if app.url is None:
-        async with app:  # the embedded server, started before the child looks for it
+        async with app:  # start the embedded server before the child needs it
             pass
     ws, quic = _free_port(socket.SOCK_STREAM), _free_port(socket.SOCK_DGRAM)
     child = multiprocessing.get_context("spawn").Process(target=serve, args=(app.url, ws, quic), daemon=True)
@@ -152,11 +152,11 @@ async def _run(app: App, urls: list[str], settings: dict[str, Any], show: Show, 
 
 
 class _Reader:
-    """One client and what it read."""
+    """One client and the messages it received."""
 
     def __init__(self) -> None:
         self.peer: Peer
-        self.promised = 0
+        self.accepted = 0
         self.last = -1
         self.read_count = 0
         self.out_of_order = 0
@@ -176,7 +176,7 @@ class _Reader:
     def add_to(self, result: Result) -> None:
         stats = self.peer.stats()
         result.delivered += self.read_count
-        result.missing += self.promised - self.read_count
+        result.missing += self.accepted - self.read_count
         result.out_of_order += self.out_of_order
         result.copies += stats["duplicates"]
         result.connections += stats["connections"]
@@ -193,7 +193,7 @@ async def _push(app: App, readers: list[_Reader], result: Result, settings: dict
     async def one(reader: _Reader) -> None:
         answer = await app.push({"at": time.time(), "x": filler}, session=reader.peer.session)
         if getattr(answer, "ok", False):
-            reader.promised += 1
+            reader.accepted += 1
             result.pushed += 1
         else:
             result.refused += 1
@@ -223,9 +223,9 @@ async def _cut(readers: list[_Reader], per_second: float, result: Result) -> Non
 
 
 async def _settle(readers: list[_Reader]) -> None:
-    """Until everything promised was read; what has not come after 15 s without progress is missing."""
+    """Wait for all accepted pushes. Messages that do not arrive within 15 s without progress count as missing."""
     last, since = -1, time.monotonic()
-    while any(reader.read_count < reader.promised for reader in readers):
+    while any(reader.read_count < reader.accepted for reader in readers):
         now = sum(reader.read_count for reader in readers)
         if now != last:
             last, since = now, time.monotonic()
@@ -235,7 +235,7 @@ async def _settle(readers: list[_Reader]) -> None:
 
 
 def _cpu(pid: int | None) -> float | None:
-    """Seconds of CPU that a process has used, where /proc tells."""
+    """CPU seconds of a process, on systems with /proc."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from veredus.app import App
-from veredus.cli.common import Instant, echo_json, json_option, redis_option
+from veredus.cli.common import Instant, echo_json, json_option, plain_app, redis_option
 
 
 @click.command("disconnect")
@@ -18,9 +18,9 @@ from veredus.cli.common import Instant, echo_json, json_option, redis_option
 @json_option
 @click.option("--session", help="This session.")
 @click.option("--user", help="All sessions of this user.")
-@click.option("--reason", default="", help="What the clients are told.")
+@click.option("--reason", default="", help="Reason sent to the clients.")
 def disconnect(redis_url: str | None, as_json: bool, session: str | None, user: str | None, reason: str) -> None:
-    """End a session, or all sessions of a user, connected or not. Their clients get close code 4504 and the reason.
+    """End a session or all sessions of a user, connected or not. Clients get close code 4504 and the reason.
 
     \b
     Examples:
@@ -33,11 +33,11 @@ def disconnect(redis_url: str | None, as_json: bool, session: str | None, user: 
 @click.command("revoke")
 @redis_option
 @json_option
-@click.option("--user", required=True, help="Whose tokens.")
+@click.option("--user", required=True, help="The user.")
 @click.option("--before", type=Instant(), help="Tokens issued before, such as 2026-11-16T09:30:00Z (default: now).")
 def revoke(redis_url: str | None, as_json: bool, user: str, before: datetime | None) -> None:
-    """Refuse the tokens of a user that were issued until now, on all gateways, and end the sessions that have one.
-    Their clients get close code 4501.
+    """Refuse tokens of a user that were issued until now, on all gateways, and end sessions that use one. Clients get
+    close code 4501.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def revoke(redis_url: str | None, as_json: bool, user: str, before: datetime | N
 
 def _end(redis_url: str | None, as_json: bool, act: Callable[[App], Coroutine[Any, Any, int]]) -> None:
     async def run() -> int:
-        async with App(redis_url) if redis_url else App() as app:
+        async with plain_app(redis_url) as app:
             return await act(app)
 
     ended = asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Groups of sub-commands: the names of Asynq's own command line work too, and a typo gets the nearest name."""
+"""Command groups: accept the command names of Asynq's own tool, and suggest the nearest name for a typo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from veredus.errors import ConfigError
 
 
 class Group(click.Group):
-    """Asked for nothing, it shows its help on stderr and ends with 2, whichever click is installed."""
+    """Without arguments, prints its help on stderr and exits with 2, with every version of click."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
@@ -20,7 +20,7 @@ class Group(click.Group):
 
 
 class Commands(Group):
-    """`aliases` are other names for sub-commands; they work but are not listed."""
+    """`aliases` are additional names of commands, which the help does not list."""
 
     def __init__(self, *args: Any, aliases: dict[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""`module:app` to an App, with errors that say what is missing."""
+"""Loads the app of `module:app`. Errors say what is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from veredus.errors import ConfigError
 
 
 def load_app(path: str) -> App:
-    """Import the module (the current folder first) and take the App out of it."""
+    """Import the module, searching the current folder first, and return its App."""
     module_name, separator, attribute = path.partition(":")
     if not separator or not module_name or not attribute:
         raise ConfigError("app", path, "module:attribute, such as shop:app")
@@ -27,7 +27,7 @@ def load_app(path: str) -> App:
                 "app", path, f"a module that can be imported from {Path.cwd()} or is installed; found no {exc.name!r}"
             ) from exc
         raise ConfigError("app", path, f"a module that imports; it fails with: {_where(exc)}") from exc
-    except (Exception, SystemExit) as exc:
+    except (Exception, SystemExit) as exc:  # the user's module may raise anything
         raise ConfigError("app", path, f"a module that imports; it fails with: {_where(exc)}") from exc
     found: object = module
     for part in attribute.split("."):
@@ -39,6 +39,12 @@ def load_app(path: str) -> App:
         found = getattr(found, part)
     if not isinstance(found, App):
         raise ConfigError("app", path, f"an App; {attribute} is a {type(found).__name__}")
+    try:
+        found.load()
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as exc:  # a module of the user's may raise anything
+        raise ConfigError("include", path, f"modules that import; one fails with: {_where(exc)}") from exc
     return found
 
 

@@ -1,16 +1,22 @@
-"""Log lines of the commands: readable for people, JSON for programs."""
+"""Log output of the commands: text or JSON."""
 
 from __future__ import annotations
 
 import json
 import logging
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from veredus.app import App
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line; what was given as `extra` is in it."""
+    """One JSON object per line, including `extra` fields."""
 
     _known = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -25,7 +31,7 @@ class JsonFormatter(logging.Formatter):
         fields.update({name: value for name, value in vars(record).items() if name not in self._known})
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        elif record.exc_text:  # of a handler's process, which has formatted it
+        elif record.exc_text:  # already formatted in a handler's process
             fields["exception"] = record.exc_text
         return json.dumps(fields, default=str)
 
@@ -40,3 +46,11 @@ def configure(level: str, kind: str) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s [%(process)d] %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def show_server(app: App, log_format: str = "text") -> None:
+    """Say first of all which server is used: on stderr, or as a log entry where these are JSON."""
+    if log_format == "json":
+        logging.getLogger("veredus").info("server: %s", app.server.describe())
+    else:
+        click.echo(f"server: {app.server.describe()}", err=True)

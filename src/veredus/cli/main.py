@@ -1,4 +1,4 @@
-"""The command `veredus`: its groups, and errors as one clear line with a documented exit code."""
+"""The command `veredus`. An error is one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from veredus.errors import (
 
 EXIT_CODES = """\b
 Exit codes:
-  0  all went well
+  0  success
   1  a command failed: no such queue or task, the doctor found damage, no server runs
   2  wrong usage: an unknown option, a bad value, an app that cannot be loaded
   3  Redis or the gateway cannot be reached, or refuses the password or token
 """
 
-# name -> (module, attribute): a command's module is loaded only when that command is used
+# name -> (module, attribute); a module is imported only when its command is used
 _COMMANDS = {
     "worker": ("veredus.cli.worker", "worker"),
     "dev": ("veredus.cli.dev", "dev"),
@@ -37,7 +37,9 @@ _COMMANDS = {
     "scheduler": ("veredus.cli.scheduler", "scheduler"),
     "peer": ("veredus.cli.peer", "peer"),
     "stats": ("veredus.cli.stats", "stats"),
+    "errors": ("veredus.cli.errors", "errors"),
     "queue": ("veredus.cli.queue", "queue_group"),
+    "emit": ("veredus.cli.emit", "emit"),
     "task": ("veredus.cli.task", "task_group"),
     "group": ("veredus.cli.views", "group_group"),
     "server": ("veredus.cli.views", "server_group"),
@@ -53,7 +55,7 @@ _COMMANDS = {
 
 
 class LazyGroup(Group):
-    """Loads a command when it is asked for, so that `veredus worker` does not pay for all the others."""
+    """Imports a command when it is used, so that `veredus worker` does not import all others."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -89,9 +91,9 @@ def cli() -> None:
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Run the command line; every error of ours is one line on stderr."""
+    """Run the command line. Known errors become one line on stderr."""
     try:
-        # Nothing comes after the command, unless somebody called us with arguments of their own.
+        # Without argv the command is the whole process: nothing runs after it.
         sys.exit(cli.main(args=argv, standalone_mode=False, obj=argv is None) or 0)
     except click.exceptions.Abort:
         fail("interrupted", 130)

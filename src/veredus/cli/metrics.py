@@ -1,4 +1,4 @@
-"""`veredus metrics`: the queues of a server for Prometheus, from a process of its own."""
+"""`veredus metrics`: a Prometheus exporter for all queues."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ import logging
 
 import click
 
-from veredus.app import App
-from veredus.cli.common import redis_option
+from veredus.cli.common import plain_app, redis_option
 from veredus.cli.logs import configure
 from veredus.errors import VeredusError
-from veredus.telemetry.endpoint import host_and_port
+from veredus.telemetry.probe_server import host_and_port
 
 
 @click.command()
 @redis_option
-@click.option("--listen", metavar="[HOST:]PORT", default="127.0.0.1:9876", show_default=True, help="Where to serve.")
 @click.option(
-    "--memory", is_flag=True, help="Also estimate what each queue takes in Redis (costs a sample per scrape)."
+    "--listen", metavar="[HOST:]PORT", default="127.0.0.1:9876", show_default=True, help="Address to listen on."
 )
+@click.option("--memory", is_flag=True, help="Also estimate the memory of each queue (reads a sample per scrape).")
 def metrics(redis_url: str | None, listen: str, memory: bool) -> None:
-    """Serve /metrics, /healthz and /readyz for all queues of a server, under Asynq's metric names; end with Ctrl-C.
+    """Serve /metrics, /healthz and /readyz for all queues, with Asynq's metric names. Stop it with Ctrl-C.
 
-    What workers do (durations, lateness, recoveries) they tell themselves: veredus worker --metrics PORT.
+    Workers serve their own metrics (durations, lateness, recoveries): veredus worker --metrics PORT.
 
     \b
     Examples:
@@ -37,4 +36,4 @@ def metrics(redis_url: str | None, listen: str, memory: bool) -> None:
     configure("info", "text")
     host, port = host_and_port(listen)
     logging.getLogger("veredus").setLevel("INFO")
-    asyncio.run(serve(App(redis_url) if redis_url else App(), port, host=host, memory=memory))
+    asyncio.run(serve(plain_app(redis_url), port, host=host, memory=memory))

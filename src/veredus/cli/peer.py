@@ -27,13 +27,14 @@ COLOURS = {
     "tombstone": "white",
     "late": "yellow",
 }
-AFTERS = 0.05  # seconds for what is bound after the last response
+LATE_MESSAGES = 0.05
+"""Seconds to wait for messages that follow the last response."""
 HELP = "action {json} | /cut | /join GROUP | /leave GROUP | /stats | /quit"
 
 
 @click.command()
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
-@click.option("--token", envvar="VEREDUS_TOKEN", default="", help="Shown to the gateway; VEREDUS_TOKEN.")
+@click.option("--token", envvar="VEREDUS_TOKEN", default="", help="Token for the gateway; VEREDUS_TOKEN.")
 @click.option(
     "-r",
     "--request",
@@ -41,28 +42,28 @@ HELP = "action {json} | /cut | /join GROUP | /leave GROUP | /stats | /quit"
     nargs=2,
     multiple=True,
     metavar="ACTION BODY",
-    help="Ask for an action with a JSON body, print the answer and end. May be repeated.",
+    help="Send a request with a JSON body, print the response and exit. May be repeated.",
 )
-@click.option("--deadline", type=Duration(), help="Seconds that a request may take.")
-@click.option("--follow", is_flag=True, help="Go on printing messages after the requests are answered.")
-@click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.")
-@click.option("--wait", type=Duration(), help="End after so many seconds.")
+@click.option("--deadline", type=Duration(), help="Time limit of a request.")
+@click.option("--follow", is_flag=True, help="Keep printing messages after the responses.")
+@click.option("-n", "--count", type=click.IntRange(1), help="Exit after this number of messages.")
+@click.option("--wait", type=Duration(), help="Exit after this time.")
 @click.option("--join", "groups", multiple=True, metavar="GROUP", help="Join a group. May be repeated.")
 @click.option(
-    "--cut", type=Duration(), metavar="SECONDS", help="Cut the own connection every so often, to see it resume."
+    "--cut", type=Duration(), metavar="SECONDS", help="Cut the connection at this interval, to see it resume."
 )
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep the session in this file: the next start resumes it.",
+    help="Save the session in this file, so that the next run resumes it.",
 )
-@click.option("--verify", metavar="CA-FILE", help="Believe certificates of this authority; 'no' believes any.")
+@click.option("--verify", metavar="CA-FILE", help="Trust this certificate authority; 'no' accepts any certificate.")
 @json_option
 def peer(urls: tuple[str, ...], as_json: bool, **given: Any) -> int:
-    """Connect to a gateway (ws://, wss:// or quic://), print messages as they come, send requests.
+    """Connect to a gateway (ws://, wss:// or quic://), print messages, send requests.
 
     \b
-    With --request, or with lines on a pipe, it asks, prints the answers and ends. Else it follows until Ctrl-C, and
+    With --request, or with lines from a pipe, it prints the responses and exits. Otherwise it runs until Ctrl-C, and
     every line typed is a request, such as:  render {"order": 42}      (more: /cut, /join GROUP, /stats, /quit)
 
     \b
@@ -73,7 +74,7 @@ def peer(urls: tuple[str, ...], as_json: bool, **given: Any) -> int:
 
     \b
     Exit codes:
-      0  all went well
+      0  success
       1  a request failed or was rejected, or the gateway ended the session
       2  wrong usage
       3  no gateway could be reached, or the token was refused
@@ -134,7 +135,7 @@ class Conversation:
         await peer.detach()
         _write(state, peer.export().to_json())
 
-    # ---- both directions
+    # Sending and receiving.
 
     async def _print(self, peer: Peer) -> None:
         seen = 0
@@ -154,10 +155,10 @@ class Conversation:
                     return
                 self._command(peer, line)
         await asyncio.gather(*self._asked)
-        # On a terminal (or with nothing to ask) the end is Ctrl-C, --count or --wait.
+        # On a terminal, or without requests, only Ctrl-C, --count or --wait ends it.
         if self._given["follow"] or self._given["count"] or not (requests or self._asked_any):
             await asyncio.Event().wait()
-        await asyncio.sleep(AFTERS)
+        await asyncio.sleep(LATE_MESSAGES)
 
     def _command(self, peer: Peer, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -184,7 +185,7 @@ class Conversation:
         task.add_done_callback(self._asked.discard)
 
     async def _answer(self, peer: Peer, action: str, body: Any) -> None:
-        """The answer itself is printed as a message, in its place."""
+        """Only reports failures: the response is printed as a message, in its order."""
         try:
             await peer.request(action, body, deadline=self._given["deadline"])
         except RequestError as exc:
@@ -197,7 +198,7 @@ class Conversation:
             if peer.connected:
                 peer.cut()
 
-    # ---- what is seen
+    # Output.
 
     def _show(self, item: Item) -> None:
         if isinstance(item, Gap):
@@ -241,7 +242,7 @@ class Conversation:
             self.say(f"volatile {event.type} {event.data!r}", "white", event="volatile", **event._asdict())
 
     def say(self, text: str, colour: str, **fields: Any) -> None:
-        """About the connection: on stderr, so that stdout has nothing but messages; one stream of JSON with --json."""
+        """Print a line about the connection: on stderr, or with --json in the one stream of JSON on stdout."""
         if self._as_json:
             click.echo(json.dumps(fields, ensure_ascii=False, default=_bytes))
         else:
@@ -249,7 +250,7 @@ class Conversation:
 
 
 async def _lines() -> AsyncIterator[str]:
-    """What is typed or piped in. The thread is a daemon: a read that never returns does not keep the command alive."""
+    """Lines from stdin. The thread is a daemon, so that a pending read does not keep the process alive."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 

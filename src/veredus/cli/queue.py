@@ -1,4 +1,4 @@
-"""`veredus queue`: list, inspect, pause, resume and remove queues."""
+"""`veredus queue`: list, inspect, pause, close and remove queues; order keys and limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _names = click.argument("names", metavar="QUEUE...", nargs=-1, required=True)
 
 @click.group("queue", cls=Commands, aliases={"ls": "list", "unpause": "resume", "rm": "remove", "delete": "remove"})
 def queue_group() -> None:
-    """Look at queues, pause, resume and remove them.
+    """List, inspect, pause, close and remove queues.
 
     \b
     Examples:
@@ -31,7 +31,7 @@ def queue_group() -> None:
 @json_option
 @inspecting
 async def list_queues(inspector: Inspector, as_json: bool) -> None:
-    """All queues.
+    """List all queues.
 
     \b
     Example:
@@ -57,7 +57,7 @@ async def list_queues(inspector: Inspector, as_json: bool) -> None:
 @json_option
 @inspecting
 async def inspect_queues(inspector: Inspector, names: tuple[str, ...], as_json: bool) -> None:
-    """Everything about some queues, with an estimate of their memory.
+    """Show all numbers of queues, with an estimate of their memory.
 
     \b
     Example:
@@ -82,11 +82,11 @@ def _show(queue: QueueInfo) -> None:
 
 @queue_group.command("history")
 @_names
-@click.option("-x", "--days", default=10, show_default=True, help="How many days back.")
+@click.option("-x", "--days", default=10, show_default=True, help="Number of days.")
 @json_option
 @inspecting
 async def history(inspector: Inspector, names: tuple[str, ...], days: int, as_json: bool) -> None:
-    """Processed and failed per day (UTC), the newest first.
+    """Show processed and failed tasks per day (UTC), the newest day first.
 
     \b
     Example:
@@ -107,21 +107,21 @@ async def history(inspector: Inspector, names: tuple[str, ...], days: int, as_js
 @_names
 @inspecting
 async def pause(inspector: Inspector, names: tuple[str, ...]) -> None:
-    """Workers take no more tasks from these queues; tasks can still be enqueued.
+    """Stop workers from taking tasks of these queues. Tasks can still be enqueued.
 
     \b
     Example:
       veredus queue pause mail reports
     """
     for name in names:
-        click.echo(f"{name}: {'paused' if await inspector.pause(name) else 'was paused already'}")
+        click.echo(f"{name}: {'paused' if await inspector.pause(name) else 'already paused'}")
 
 
 @queue_group.command("resume")
 @_names
 @inspecting
 async def resume(inspector: Inspector, names: tuple[str, ...]) -> None:
-    """Workers go on with these queues.
+    """Let workers take tasks of these queues again.
 
     \b
     Example:
@@ -135,21 +135,21 @@ async def resume(inspector: Inspector, names: tuple[str, ...]) -> None:
 @_names
 @inspecting
 async def close(inspector: Inspector, names: tuple[str, ...]) -> None:
-    """Take in no new tasks (from Veredus clients; Go clients do not ask). What is there goes on.
+    """Refuse new tasks from Veredus clients. Existing tasks still run, and Go clients ignore this.
 
     \b
     Example:
       veredus queue close mail
     """
     for name in names:
-        click.echo(f"{name}: {'closed' if await inspector.close_queue(name) else 'was closed already'}")
+        click.echo(f"{name}: {'closed' if await inspector.close_queue(name) else 'already closed'}")
 
 
 @queue_group.command("open")
 @_names
 @inspecting
 async def open_queue(inspector: Inspector, names: tuple[str, ...]) -> None:
-    """Take in tasks again.
+    """Accept new tasks again.
 
     \b
     Example:
@@ -161,11 +161,11 @@ async def open_queue(inspector: Inspector, names: tuple[str, ...]) -> None:
 
 @queue_group.command("remove")
 @_names
-@click.option("-f", "--force", is_flag=True, help="Also if it has tasks (but not while some are running).")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-f", "--force", is_flag=True, help="Also delete queues that have tasks (but not running ones).")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @inspecting
 async def remove(inspector: Inspector, names: tuple[str, ...], force: bool, yes: bool) -> None:
-    """Delete queues with everything in them.
+    """Delete queues and everything in them.
 
     \b
     Example:
@@ -182,27 +182,27 @@ async def remove(inspector: Inspector, names: tuple[str, ...], force: bool, yes:
         click.echo(f"{name}: removed")
 
 
-@queue_group.command("lanes")
+@queue_group.command("order-keys")
 @click.argument("name", metavar="QUEUE")
-@click.option("--held", is_flag=True, help="Only those that an archived task holds up.")
-@click.option("--limit", default=100, show_default=True, help="At most so many.")
+@click.option("--held", is_flag=True, help="Only order keys that an archived task holds up.")
+@click.option("--limit", default=100, show_default=True, help="Maximum number of order keys.")
 @json_option
 @inspecting
-async def lanes(inspector: Inspector, name: str, held: bool, limit: int, as_json: bool) -> None:
-    """The order keys that have tasks, the longest lane first, and whose turn it is.
+async def list_order_keys(inspector: Inspector, name: str, held: bool, limit: int, as_json: bool) -> None:
+    """List order keys that have tasks, the longest first, and the task whose turn it is.
 
     \b
     Example:
-      veredus queue lanes mail --held
+      veredus queue order-keys mail --held
     """
     columns = [
-        ("order key", lambda lane: lane.order_key),
-        ("tasks", lambda lane: f"{lane.size:,}"),
-        ("first", lambda lane: lane.first),
-        ("state", lambda lane: "holds it up" if lane.held else lane.state or "gone"),
+        ("order key", lambda one: one.order_key),
+        ("tasks", lambda one: f"{one.size:,}"),
+        ("first", lambda one: one.first),
+        ("state", lambda one: "holds up the rest" if one.held else one.state or "gone"),
     ]
     empty = f"No order key is held up in queue {name!r}." if held else f"No task of queue {name!r} has an order key."
-    show(await inspector.lanes(name, held=held, limit=limit), columns, as_json=as_json, empty=empty)
+    show(await inspector.order_keys(name, held=held, limit=limit), columns, as_json=as_json, empty=empty)
 
 
 @queue_group.command("release")
@@ -210,24 +210,24 @@ async def lanes(inspector: Inspector, name: str, held: bool, limit: int, as_json
 @click.argument("order_keys", metavar="ORDER_KEY...", nargs=-1, required=True)
 @inspecting
 async def release(inspector: Inspector, name: str, order_keys: tuple[str, ...]) -> None:
-    """Let order keys go on that an archived task holds up; that task stays archived.
+    """Let the tasks behind an archived task run. That task stays archived.
 
     \b
     Example:
       veredus queue release mail account:7
     """
     for order_key in order_keys:
-        task_id = await inspector.release_lane(name, order_key)
-        click.echo(f"{order_key}: goes on without task {task_id}")
+        task_id = await inspector.release_order_key(name, order_key)
+        click.echo(f"{order_key}: released, without task {task_id}")
 
 
 @queue_group.command("limits")
 @click.argument("name", metavar="QUEUE")
-@click.option("--remove", "scopes", metavar="LIMIT", multiple=True, help="Forget this limit, such as task:mail.send.")
+@click.option("--remove", "scopes", metavar="LIMIT", multiple=True, help="Remove this limit, such as task:mail.send.")
 @json_option
 @inspecting
 async def limits(inspector: Inspector, name: str, scopes: tuple[str, ...], as_json: bool) -> None:
-    """The limits of a queue, how much of each is taken, and the keys for which somebody waits.
+    """Show the limits of a queue, how much of each is in use, and the limit keys that tasks wait for.
 
     \b
     Example:
@@ -240,7 +240,7 @@ async def limits(inspector: Inspector, name: str, scopes: tuple[str, ...], as_js
         ("at once", lambda row: row.concurrency or ""),
         ("rate", lambda row: row.rate),
         ("running", lambda row: f"{row.running:,}"),
-        ("begun", lambda row: f"{row.begun:,}" if row.rate else ""),
+        ("started", lambda row: f"{row.begun:,}" if row.rate else ""),
         ("waiting", lambda row: f"{row.waiting:,}"),
     ]
     show(await inspector.limits(name), columns, as_json=as_json, empty=f"Queue {name!r} has no limits.")

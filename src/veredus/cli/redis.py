@@ -1,4 +1,4 @@
-"""`veredus redis`: run, look at and stop the embedded server."""
+"""`veredus redis`: run, inspect and stop the embedded server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from veredus import embedded
-from veredus.embedded import Server
+from veredus.embedded import EmbeddedServer
 from veredus.embedded.folder import Folder
 
 
@@ -19,21 +19,21 @@ from veredus.embedded.folder import Folder
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Folder of the server's data. Default: $VEREDUS_DATA, else the platform's place for a user's data.",
+    help="Data folder of the server. Default: $VEREDUS_DATA, else that of the project you are in.",
 )
 @click.pass_context
 def redis_group(context: click.Context, data: Path | None) -> None:
     """Run a real Redis or Valkey server on this machine, without installing or configuring one.
 
-    Programs without a Redis URL start this server themselves when they need it, share it among all processes of
-    the user, and stop it some minutes after the last one has left. Run it here instead when you want to see its
-    log, or to have it up all the time; ctrl-C stops it, and its data stay.
+    Programs without a Redis URL start this server when they need it, share it among all processes of the project, and
+    stop it a few minutes after the last one has exited. Run it here to see its log or to keep it running. Ctrl-C stops
+    it and keeps its data.
 
     \b
     Examples:
-      veredus redis                      # in the foreground, until ctrl-C
+      veredus redis                      # in the foreground, until Ctrl-C
       veredus redis status               # is one running, and where?
-      veredus redis --data ./data stop   # stop the one of another folder
+      veredus redis --data ./data stop   # stop the server of another folder
     """
     context.obj = data
     if context.invoked_subcommand is None:
@@ -41,12 +41,12 @@ def redis_group(context: click.Context, data: Path | None) -> None:
 
 
 @redis_group.command("status")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for scripts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def status_command(context: click.Context, as_json: bool) -> None:
-    """Say whether the embedded server runs, which one and where. Never starts it.
+    """Show whether the embedded server runs, and where. Never starts it.
 
-    The exit code is 0 when it runs and 1 when it does not.
+    Exits with 0 if it runs, else with 1.
 
     \b
     Example:
@@ -69,7 +69,7 @@ def status_command(context: click.Context, as_json: bool) -> None:
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Seconds to wait.")
 @click.pass_context
 def stop_command(context: click.Context, timeout: float) -> None:
-    """Stop the embedded server cleanly. Its data stay, and the next program that needs it starts it again.
+    """Stop the embedded server and keep its data. The next program that needs it starts it again.
 
     \b
     Example:
@@ -83,12 +83,12 @@ def stop_command(context: click.Context, timeout: float) -> None:
         click.echo(f"no embedded server is running in {Folder.at(data).path}")
 
 
-def _announce(server: Server) -> None:
+def _announce(server: EmbeddedServer) -> None:
     click.echo(f"{server.product} {server.version} ({server.binary})")
     click.echo(f"data in {server.data}")
     click.echo(f"socket  {server.url}")
     click.echo("")
-    click.echo("Programs of this user without a Redis URL find it by themselves if they use the same data folder.")
-    click.echo("For others:")
+    click.echo("Programs of this user without a Redis URL find it if they use the same data folder.")
+    click.echo("For other programs:")
     click.echo(f"  export VEREDUS_REDIS_URL={shlex.quote(server.url)}")
     click.echo("")

@@ -1,4 +1,4 @@
-"""Commands that run until they are stopped: a signal is heard before the app is imported."""
+"""Commands that run until they are stopped. They handle signals before the app is imported."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import ParamSpec
 
 import click
 
-from veredus.signals import StopWanted, stop_signals
+from veredus.process.signals import StopWanted, stop_signals
 
 P = ParamSpec("P")
 
 
 def stoppable(command: Callable[P, int]) -> Callable[P, int]:
-    """SIGTERM and SIGINT end it with 0, whatever it is doing; after its end they cannot change the exit code."""
+    """Make SIGTERM and SIGINT exit with 0 at any time. After the command has ended, they cannot change its exit
+    code."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> int:

@@ -1,4 +1,4 @@
-"""`veredus task`: list, find, inspect, enqueue and change tasks, one or all of a state."""
+"""`veredus task`: list, search, inspect, enqueue and change tasks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import Any
 
 import click
 
-from veredus.app import App
 from veredus.cli.common import (
     STATES,
     Duration,
     Instant,
     confirm,
-    echo_json,
-    facts,
     inspecting,
     json_option,
+    plain_app,
     progress_bar,
     redis_option,
     show,
@@ -27,11 +25,12 @@ from veredus.cli.common import (
     when,
 )
 from veredus.cli.groups import Commands
+from veredus.cli.task_show import show_task
 from veredus.errors import ArchiveFull, ConfigError, QueueError
 from veredus.inspector.inspector import Inspector
 from veredus.inspector.search import Query
-from veredus.model.ending import THEN
 from veredus.model.info import TaskInfo
+from veredus.model.task_status import THEN
 
 _queue = click.option("-q", "--queue", required=True, help="The queue.")
 _id = click.option("-i", "--id", "task_id", required=True, help="The task.")
@@ -40,10 +39,10 @@ _id = click.option("-i", "--id", "task_id", required=True, help="The task.")
 @click.group(
     "task",
     cls=Commands,
-    aliases={"ls": "list", "remove": "delete", "rm": "delete"},
+    aliases={"ls": "list", "inspect": "show", "remove": "delete", "rm": "delete"},
 )
 def task_group() -> None:
-    """Look at tasks, find them, enqueue, run, archive, delete, move and cancel them.
+    """List, search, enqueue, run, archive, delete, move and cancel tasks.
 
     \b
     Examples:
@@ -56,10 +55,10 @@ def task_group() -> None:
 
 def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--type", "task_type", default="", help="Only this type; email:* is a pattern."),
-        click.option("--payload", "payload_part", default="", help="Only those whose payload contains this."),
-        click.option("--error", default="", help="Only those whose last error contains this."),
-        click.option("-g", "--group", help="For aggregating tasks: of this group."),
+        click.option("--type", "task_type", default="", help="Only this type, or a pattern such as email:*."),
+        click.option("--payload", "payload_part", default="", help="Only tasks whose payload contains this."),
+        click.option("--error", default="", help="Only tasks whose last error contains this."),
+        click.option("-g", "--group", help="Only this group, for aggregating tasks."),
     ):
         function = option(function)
     return function
@@ -67,7 +66,7 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @task_group.command("list")
 @_queue
-@click.option("-s", "--state", required=True, type=click.Choice(STATES), help="Their state.")
+@click.option("-s", "--state", required=True, type=click.Choice(STATES), help="The state.")
 @click.option("--page", default=1, show_default=True)
 @click.option("--size", default=30, show_default=True, help="Tasks per page.")
 @_filters
@@ -85,7 +84,7 @@ async def list_tasks(
     group: str | None,
     as_json: bool,
 ) -> None:
-    """Tasks of one state: pending ones as they will run, others by time.
+    """List tasks of one state: pending ones in the order they will run, others by time.
 
     \b
     Example:
@@ -104,7 +103,7 @@ async def list_tasks(
         ("payload", lambda t: text_of(t.payload, 60)),
     ]
     if state in ("scheduled", "retry"):
-        columns.append(("due", lambda t: when(t.next_process_at)))
+        columns.append(("due", _due))
     if state in ("retry", "archived"):
         columns += [
             ("last error", lambda t: text_of(t.last_error.encode(), 60)),
@@ -113,7 +112,11 @@ async def list_tasks(
         ]
     if state == "completed":
         columns += [("completed", lambda t: when(t.completed_at)), ("result", lambda t: text_of(t.result, 40))]
-    show(rows, columns, as_json=as_json, empty=f"No {state} task here in queue {queue!r}.")
+    show(rows, columns, as_json=as_json, empty=f"No {state} task in queue {queue!r}.")
+
+
+def _due(task: TaskInfo) -> str:
+    return f"waiting for {task.waiting_for}" if task.waiting_for else when(task.next_process_at)
 
 
 async def _take(found: Any, skip: int, size: int) -> Any:
@@ -126,48 +129,27 @@ async def _take(found: Any, skip: int, size: int) -> Any:
             return
 
 
-@task_group.command("inspect")
-@_queue
-@_id
-@json_option
-@inspecting
-async def inspect_task(inspector: Inspector, queue: str, task_id: str, as_json: bool) -> None:
-    """Everything about one task.
-
-    \b
-    Example:
-      veredus task inspect -q mail --id 5f0c...
-    """
-    task = await inspector.task(queue, task_id)
-    if as_json:
-        echo_json(task.as_dict() | ({"traceback": task.traceback} if task.traceback else {}))
-        return
-    shown = {**task.as_dict(), "payload": text_of(task.payload, 2000), "result": text_of(task.result, 2000)}
-    facts((name, value) for name, value in shown.items() if value not in (None, "", 0, False))
-    if task.traceback:
-        click.echo()
-    for line in task.traceback.split("\n") if task.traceback else ():
-        click.echo(text_of(line.encode(), 2000))
+task_group.add_command(show_task)
 
 
 @task_group.command("enqueue")
 @click.option("-t", "--type", "--type-name", "task_type", required=True, help="The task's type.")
-@click.option("-l", "--payload", required=True, help="The payload, as it is (JSON for most handlers).")
+@click.option("-l", "--payload", required=True, help="The payload, stored as it is (JSON for most handlers).")
 @click.option("-q", "--queue", help="The queue (default: default).")
-@click.option("--id", "task_id", help="An id of your own.")
-@click.option("--retry", "max_retry", type=int, help="Retries at the most (default 25).")
-@click.option("--timeout", type=Duration(), help="For one attempt, e.g. 90s (default 30m).")
-@click.option("--deadline", type=Instant(), help="For all attempts.")
-@click.option("--unique", "unique_for", type=Duration(), help="No second one with this payload for so long.")
-@click.option("--at", "--process-at", "at", type=Instant(), help="Due at this instant.")
+@click.option("--id", "task_id", help="The task id (default: random).")
+@click.option("--retry", "max_retry", type=int, help="Maximum number of retries (default 25).")
+@click.option("--timeout", type=Duration(), help="Time limit of one attempt, such as 90s (default 30m).")
+@click.option("--deadline", type=Instant(), help="Time limit of all attempts.")
+@click.option("--unique", "unique_for", type=Duration(), help="Refuse a second task with this payload for this time.")
+@click.option("--at", "--process-at", "at", type=Instant(), help="Due at this time.")
 @click.option("--in", "--process-in", "delay", type=Duration(), help="Due after this time.")
-@click.option("--retention", type=Duration(), help="Keep it so long when it is done.")
-@click.option("--expires", type=Duration(), help="Drop it if nobody ran it by then.")
-@click.option("--group", help="Collect it in this group.")
+@click.option("--retention", type=Duration(), help="Keep the completed task for this time.")
+@click.option("--expires", type=Duration(), help="Drop the task if it has not started by then.")
+@click.option("--group", help="Add it to this group.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header; may be given several times.")
 @redis_option
 def enqueue(task_type: str, payload: str, redis_url: str | None, headers: tuple[str, ...], **options: Any) -> None:
-    """Send a task of any type.
+    """Enqueue a task of any type.
 
     \b
     Example:
@@ -176,12 +158,12 @@ def enqueue(task_type: str, payload: str, redis_url: str | None, headers: tuple[
     given = {name: value for name, value in options.items() if value is not None}
     if headers:
         given["headers"] = dict(_pair(header) for header in headers)
-    app = App(redis_url) if redis_url else App()
+    app = plain_app(redis_url)
 
     async def send() -> None:
         async with app:
             handle = await app.enqueue(task_type, payload.encode(), **given)
-        click.echo(f"{handle.id} {handle.state if handle.created else 'not created: an equal one is there already'}")
+        click.echo(f"{handle.id} {handle.state if handle.created else 'not created: an equal task already exists'}")
 
     asyncio.run(send())
 
@@ -195,10 +177,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 @task_group.command("cancel")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("-q", "--queue", help="Their queue; without it, every queue that has such an id.")
-@click.option("--then", type=click.Choice(THEN), default="archive", show_default=True, help="What becomes of them.")
-@click.option("--all", "everything", is_flag=True, help="Every running task of the queue (or those that fit).")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-q", "--queue", help="The queue (default: every queue with this id).")
+@click.option(
+    "--then", type=click.Choice(THEN), default="archive", show_default=True, help="What to do with cancelled tasks."
+)
+@click.option("--all", "everything", is_flag=True, help="All running tasks of the queue that match the filters.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @_filters
 @inspecting
 async def cancel(
@@ -211,10 +195,10 @@ async def cancel(
     yes: bool,
     **filters: Any,
 ) -> None:
-    """End tasks for good, before they begin or while they run.
+    """Cancel tasks before they start or while they run.
 
-    A running task is marked, so the cancel survives lost messages and dead workers; whoever runs it, also a Go server,
-    is told at once.
+    A running task is marked in Redis, so that the cancel survives lost messages and dead workers. Its worker, also a Go
+    server, is notified at once.
 
     \b
     Examples:
@@ -245,11 +229,9 @@ def _one_or_all(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("-q", "--queue", required=True, help="The queue."),
         click.option("-i", "--id", "ids", multiple=True, help="A task; may be given several times."),
-        click.option(
-            "--all", "everything", is_flag=True, help="All tasks of the state (or those that fit the filters)."
-        ),
-        click.option("-s", "--state", type=click.Choice(STATES), help="With --all: their state."),
-        click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+        click.option("--all", "everything", is_flag=True, help="All tasks of the state that match the filters."),
+        click.option("-s", "--state", type=click.Choice(STATES), help="The state, for --all."),
+        click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation."),
     ):
         function = option(function)
     return _filters(function)
@@ -257,10 +239,10 @@ def _one_or_all(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @task_group.command("run")
 @_one_or_all
-@click.option("--front", is_flag=True, help="As the next to run, instead of last in the line.")
+@click.option("--front", is_flag=True, help="Run it next instead of after all other pending tasks.")
 @inspecting
 async def run(inspector: Inspector, /, front: bool, **given: Any) -> None:
-    """Make tasks pending now: scheduled, retry, archived, completed or aggregating ones.
+    """Make scheduled, retry, archived, completed or aggregating tasks pending now.
 
     \b
     Example:
@@ -275,10 +257,12 @@ async def run(inspector: Inspector, /, front: bool, **given: Any) -> None:
 
 @task_group.command("archive")
 @_one_or_all
-@click.option("--drop-excess", is_flag=True, help="With --all: delete what the archive has no room for.")
+@click.option(
+    "--drop-excess", is_flag=True, help="With --all: delete the oldest archived tasks if the archive is full."
+)
 @inspecting
 async def archive(inspector: Inspector, /, drop_excess: bool, **given: Any) -> None:
-    """Put tasks aside that should not run.
+    """Archive tasks, so that they do not run.
 
     \b
     Example:
@@ -301,7 +285,7 @@ async def archive(inspector: Inspector, /, drop_excess: bool, **given: Any) -> N
 @_one_or_all
 @inspecting
 async def delete(inspector: Inspector, /, **given: Any) -> None:
-    """Delete tasks for good.
+    """Delete tasks.
 
     \b
     Example:
@@ -315,7 +299,7 @@ async def delete(inspector: Inspector, /, **given: Any) -> None:
 
 
 async def _apply(inspector: Inspector, verb: str, one: Any, everything: Any, given: dict[str, Any]) -> None:
-    """By id, or all of a state with a bar; Ctrl-C stops after the portion that is under way."""
+    """Apply a verb to ids, or to all tasks of a state with a progress bar. Ctrl-C stops after the current batch."""
     if bool(given["ids"]) == given["everything"]:
         raise ConfigError("--id", given["ids"], "either --id (once or more) or --all with --state")
     if given["ids"]:
@@ -330,7 +314,7 @@ async def _apply(inspector: Inspector, verb: str, one: Any, everything: Any, giv
     where = filters if filters != Query() else None
     await inspector.queue(queue)
     confirm(
-        f"{verb.capitalize()} {'the' if where is None else 'all fitting'} {state} tasks of queue {queue!r}?",
+        f"{verb.capitalize()} {'all' if where is None else 'all matching'} {state} tasks of queue {queue!r}?",
         given["yes"],
     )
     stop = asyncio.Event()
@@ -346,10 +330,10 @@ async def _apply(inspector: Inspector, verb: str, one: Any, everything: Any, giv
 @task_group.command("move")
 @_queue
 @_id
-@click.option("--to", "target", required=True, help="The other queue.")
+@click.option("--to", "target", required=True, help="The target queue.")
 @inspecting
 async def move(inspector: Inspector, queue: str, task_id: str, target: str) -> None:
-    """Bring a task into another queue.
+    """Move a task to another queue.
 
     \b
     Example:
@@ -362,11 +346,11 @@ async def move(inspector: Inspector, queue: str, task_id: str, target: str) -> N
 @task_group.command("reschedule")
 @_queue
 @_id
-@click.option("--at", type=Instant(), help="Due at this instant.")
-@click.option("--in", "delay", type=Duration(), help="Due after this time.")
+@click.option("--at", type=Instant(), help="Due at this time.")
+@click.option("--in", "delay", type=Duration(), help="Due after this delay.")
 @inspecting
 async def reschedule(inspector: Inspector, queue: str, task_id: str, at: datetime | None, delay: float | None) -> None:
-    """Give a task another due time.
+    """Change the due time of a task.
 
     \b
     Example:
@@ -375,13 +359,13 @@ async def reschedule(inspector: Inspector, queue: str, task_id: str, at: datetim
     if (at is None) == (delay is None):
         raise ConfigError("--at", None if at is None else str(at), "either --at or --in")
     await inspector.reschedule(queue, task_id, at=at, delay=delay)
-    click.echo(f"{task_id}: due {when((await inspector.task(queue, task_id)).next_process_at)}")
+    click.echo(f"{task_id}: due {_due(await inspector.task(queue, task_id))}")
 
 
 @task_group.command("edit")
 @_queue
 @_id
-@click.option("-l", "--payload", required=True, help="The new payload, as it is.")
+@click.option("-l", "--payload", required=True, help="The new payload, stored as it is.")
 @inspecting
 async def edit(inspector: Inspector, queue: str, task_id: str, payload: str) -> None:
     """Replace the payload of a task that is not running.
@@ -395,11 +379,11 @@ async def edit(inspector: Inspector, queue: str, task_id: str, payload: str) -> 
 
 
 @task_group.command("leases")
-@click.option("-q", "--queue", help="Only of this queue.")
+@click.option("-q", "--queue", help="Only this queue.")
 @json_option
 @inspecting
 async def leases(inspector: Inspector, queue: str | None, as_json: bool) -> None:
-    """Who has which task and until when, over all queues, the first to expire first.
+    """List leases: which worker has which task and until when, the first to expire first.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`veredus top`: queues and workers, live in the terminal."""
+"""`veredus top`: live view of queues and workers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from veredus.model.info import QueueInfo, ServerInfo
 
 
 @click.command()
-@click.option("--refresh", default=1.0, show_default=True, help="Seconds between two looks.")
-@click.option("--once", is_flag=True, help="Show it once and end.")
+@click.option("--refresh", default=1.0, show_default=True, help="Seconds between two updates.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @inspecting
 async def top(inspector: Inspector, refresh: float, once: bool) -> None:
-    """Watch queues and workers; end with Ctrl-C.
+    """Watch queues and workers. Stop with Ctrl-C.
 
     \b
     Example:
@@ -67,7 +67,7 @@ def _number(value: int, state: str) -> Text:
 
 
 def _rate(queue: QueueInfo, before: dict[str, tuple[float, int]]) -> str:
-    """Tasks run per second since the last look."""
+    """Tasks per second since the last update."""
     now = time.monotonic()
     last = before.get(queue.queue)
     before[queue.queue] = (now, queue.processed_total)

@@ -1,11 +1,16 @@
-"""`veredus group`, `veredus server` and `veredus cron`: who collects, who works, what is planned."""
+"""`veredus group`, `veredus server` and `veredus cron`: groups, worker processes and schedules."""
 
 from __future__ import annotations
 
+import asyncio
+
 import click
 
-from veredus.cli.common import echo_json, facts, inspecting, json_option, show, text_of, when
+from veredus.cli.common import echo_json, facts, inspecting, json_option, redis_option, show, text_of, when
 from veredus.cli.groups import Commands
+from veredus.cli.loading import load_app
+from veredus.cli.logs import show_server
+from veredus.errors import ScheduleNotFound
 from veredus.inspector.inspector import Inspector
 from veredus.model.info import as_datetime
 
@@ -16,7 +21,7 @@ def _at(nanoseconds: int) -> str:
 
 @click.group("group", cls=Commands, aliases={"ls": "list"})
 def group_group() -> None:
-    """Groups of tasks that wait to become one.
+    """List groups of tasks that wait for aggregation.
 
     \b
     Example:
@@ -29,21 +34,19 @@ def group_group() -> None:
 @json_option
 @inspecting
 async def list_groups(inspector: Inspector, queue: str, as_json: bool) -> None:
-    """The groups of a queue with their sizes.
+    """List the groups of a queue with their sizes.
 
     \b
     Example:
       veredus group list -q mail
     """
     columns = [("group", lambda g: g.group), ("size", lambda g: f"{g.size:,}")]
-    show(
-        await inspector.groups(queue), columns, as_json=as_json, empty=f"No group has waiting tasks in queue {queue!r}."
-    )
+    show(await inspector.groups(queue), columns, as_json=as_json, empty=f"No group of queue {queue!r} has tasks.")
 
 
 @click.group("server", cls=Commands, aliases={"ls": "list"})
 def server_group() -> None:
-    """Worker processes, Veredus's and Go's.
+    """List worker processes, Python and Go.
 
     \b
     Example:
@@ -55,7 +58,7 @@ def server_group() -> None:
 @json_option
 @inspecting
 async def list_servers(inspector: Inspector, as_json: bool) -> None:
-    """Every worker process that lives, and how busy it is.
+    """List live worker processes and their load.
 
     \b
     Example:
@@ -82,7 +85,7 @@ async def list_servers(inspector: Inspector, as_json: bool) -> None:
 @json_option
 @inspecting
 async def inspect_servers(inspector: Inspector, names: tuple[str, ...], as_json: bool) -> None:
-    """One worker process with what it works on: SERVER is its id, the beginning of it, or host:pid.
+    """Show worker processes with their running tasks. SERVER is an id, a unique prefix of one, or host:pid.
 
     \b
     Example:
@@ -100,16 +103,18 @@ async def inspect_servers(inspector: Inspector, names: tuple[str, ...], as_json:
             ("queue", lambda w: w.queue),
             ("started", lambda w: _at(w.started_ns)),
         ]
-        show(server.active_workers, columns, as_json=False, empty="It has nothing to do.")
+        show(server.active_workers, columns, as_json=False, empty="It is idle.")
 
 
 @click.group("cron", cls=Commands, aliases={"ls": "list"})
 def cron_group() -> None:
-    """Schedules and when they fired.
+    """List schedules and when they fired; pause, resume and run them.
 
     \b
     Examples:
       veredus cron list
+      veredus cron pause 7e0c3f0e-...
+      veredus cron run reports.daily --app shop:app
       veredus cron history 7e0c3f0e-...
     """
 
@@ -118,7 +123,7 @@ def cron_group() -> None:
 @json_option
 @inspecting
 async def list_entries(inspector: Inspector, as_json: bool) -> None:
-    """Every schedule of every scheduler that lives.
+    """List the schedules of all live schedulers.
 
     \b
     Example:
@@ -132,6 +137,7 @@ async def list_entries(inspector: Inspector, as_json: bool) -> None:
         ("options", lambda e: " ".join(e.opts)),
         ("next", lambda e: _at(e.next_ns)),
         ("last", lambda e: _at(e.prev_ns)),
+        ("paused", lambda e: "yes" if e.paused else ""),
     ]
     show(await inspector.scheduler_entries(), columns, as_json=as_json, empty="No scheduler is running.")
 
@@ -143,7 +149,7 @@ async def list_entries(inspector: Inspector, as_json: bool) -> None:
 @json_option
 @inspecting
 async def history(inspector: Inspector, entries: tuple[str, ...], page: int, size: int, as_json: bool) -> None:
-    """When schedules fired, the newest first.
+    """List when schedules fired, the newest event first.
 
     \b
     Example:
@@ -152,3 +158,69 @@ async def history(inspector: Inspector, entries: tuple[str, ...], page: int, siz
     rows = [event for entry in entries for event in await inspector.scheduler_events(entry, page=page, size=size)]
     columns = [("task", lambda e: e.task_id), ("enqueued", lambda e: _at(e.enqueued_ns))]
     show(rows, columns, as_json=as_json, empty="It has not fired yet.")
+
+
+@cron_group.command("pause")
+@click.argument("entries", metavar="ENTRY_ID...", nargs=-1, required=True)
+@inspecting
+async def pause(inspector: Inspector, entries: tuple[str, ...]) -> None:
+    """Let the ticks of schedules pass until they are resumed. They are not caught up later.
+
+    All schedulers must be of this version: an older one that leads fires them all the same. Schedules of Go's
+    schedulers cannot be paused.
+
+    \b
+    Example:
+      veredus cron pause 7e0c3f0e-...
+    """
+    for entry in entries:
+        click.echo(f"{entry}: {'paused' if await inspector.pause_schedule(entry) else 'already paused'}")
+
+
+@cron_group.command("resume")
+@click.argument("entries", metavar="ENTRY_ID...", nargs=-1, required=True)
+@inspecting
+async def resume(inspector: Inspector, entries: tuple[str, ...]) -> None:
+    """Fire schedules again, from their next tick.
+
+    \b
+    Example:
+      veredus cron resume 7e0c3f0e-...
+    """
+    for entry in entries:
+        click.echo(f"{entry}: {'resumed' if await inspector.resume_schedule(entry) else 'not paused'}")
+
+
+@cron_group.command("run")
+@click.argument("names", metavar="ENTRY...", nargs=-1, required=True)
+@click.option(
+    "--app", "path", metavar="MODULE:APP", envvar="VEREDUS_APP", required=True, help="The app with the schedules."
+)
+@redis_option
+def run(names: tuple[str, ...], path: str, redis_url: str | None) -> None:
+    """Enqueue the tasks of schedules now, beside their ticks. ENTRY is an id, or the type of its task.
+
+    It needs the app, which has the options of the task. A paused schedule can be run, too.
+
+    \b
+    Example:
+      veredus cron run reports.daily --app shop:app
+    """
+    app = load_app(path)
+    if redis_url:
+        app.server.use(redis_url)
+    show_server(app)
+    chosen = []
+    for name in names:
+        fitting = [one for one in app.schedules.entries.values() if name in (one.id, one.call.type)]
+        if not fitting:
+            raise ScheduleNotFound(name, known=[one.call.type for one in app.schedules.entries.values()])
+        chosen += fitting
+
+    async def send() -> None:
+        async with app:
+            for entry in chosen:
+                handle = await app.send(entry.call)
+                click.echo(f"{entry.call.type}: {handle.id}{'' if handle.created else ' was there already'}")
+
+    asyncio.run(send())

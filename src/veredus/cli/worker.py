@@ -1,4 +1,4 @@
-"""`veredus worker`: serve an app's queues."""
+"""`veredus worker`: run the tasks of an app."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from veredus.cli.loading import load_app
-from veredus.cli.logs import LEVELS, configure
+from veredus.cli.logs import LEVELS, configure, show_server
 from veredus.cli.stoppable import stoppable
 from veredus.worker.config import cores
 
@@ -29,24 +29,31 @@ class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since cli
 @click.command(context_settings={"auto_envvar_prefix": "VEREDUS"})
 @click.argument("app", metavar="MODULE:APP")
 @click.option(
-    "--redis", "redis_url", metavar="URL", envvar="VEREDUS_REDIS_URL", help="The server, e.g. redis://host:6379/0."
+    "--redis", "redis_url", metavar="URL", envvar="VEREDUS_REDIS_URL", help="URL of Redis, such as redis://host:6379/0."
 )
-@click.option("-q", "--queues", metavar="NAMES", help="With weights: critical=6,default=1. Default: all the app names.")
-@click.option("--strict", is_flag=True, help="Always the heaviest queue first, instead of in proportion to weights.")
-@click.option("-c", "--concurrency", type=int, help="Handlers at once per process (default 100).")
-@click.option("--threads", type=int, help="Of these, in threads (default 32).")
-@click.option("--process-pool", type=int, help='Of these, run_in="process" (default cores / --processes).')
-@click.option("-p", "--processes", type=Auto(), help="Worker processes under a supervisor (default 1, or auto).")
+@click.option(
+    "-q",
+    "--queues",
+    metavar="NAMES",
+    help="Queues and weights: critical=6,default=1 (default: all).",
+)
+@click.option("--strict", is_flag=True, help="Always serve the queue with most weight first.")
+@click.option("-c", "--concurrency", type=int, help="Slots per process (default 100).")
+@click.option("--threads", type=int, help="Slots for handlers in threads (default 32).")
+@click.option(
+    "--process-pool", type=int, help='Slots for handlers with run_in="process" (default cores / --processes).'
+)
+@click.option("-p", "--processes", type=Auto(), help="Worker processes, or auto: one per core (default 1).")
 @click.option("--burst", is_flag=True, help="Stop when the queues are empty.")
 @click.option("--scheduler/--no-scheduler", default=None, help="Fire the app's schedules (default: yes).")
-@click.option("--max-tasks", type=int, help="Replace a process after so many tasks.")
+@click.option("--max-tasks", type=int, help="Replace a process after this many tasks.")
 @click.option("--max-memory", type=int, metavar="MB", help="Replace a process that uses more memory.")
-@click.option("--shutdown-timeout", type=float, metavar="SECONDS", help="For running handlers at a stop (default 25).")
-@click.option("--lease", type=float, metavar="SECONDS", help="A task is ours so long without a heartbeat (default 12).")
-@click.option("--max-crashes", type=int, help="Archive a task that killed its worker so often (default 3; 0: never).")
-@click.option("--retry-while-running", is_flag=True, help="Retry at the deadline though the handler still runs.")
+@click.option("--shutdown-timeout", type=float, metavar="SECONDS", help="Time for running handlers (default 25).")
+@click.option("--lease", type=float, metavar="SECONDS", help="Lease time without a heartbeat (default 12).")
+@click.option("--max-crashes", type=int, help="Archive a task after this many worker crashes (default 3; 0: never).")
+@click.option("--retry-while-running", is_flag=True, help="Retry at the deadline even if the handler still runs.")
 @click.option(
-    "--no-share-with-go", "share_with_go", flag_value=False, default=None, help="Leave no tasks for Go servers."
+    "--no-share-with-go", "share_with_go", flag_value=False, default=None, help="Do not leave tasks for Go servers."
 )
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve /metrics, /healthz and /readyz (on 127.0.0.1).")
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
@@ -58,8 +65,8 @@ def worker(
     """Run the tasks of an app until stopped.
 
     \b
-    SIGTERM, SIGINT  finish what runs (up to the shutdown timeout), give the rest back; twice: give back at once
-    SIGTSTP          take no new tasks, stay alive
+    SIGTERM, SIGINT  finish running tasks (up to the shutdown timeout), then requeue the rest; twice: requeue at once
+    SIGTSTP          take no new tasks, keep running
 
     \b
     Examples:
@@ -67,12 +74,13 @@ def worker(
       veredus worker shop:app -q critical=6,default=1 --concurrency 50 --processes auto
       veredus worker shop:app --redis redis://cache:6379/1 --burst
 
-    Every option can come from the environment: VEREDUS_QUEUES, VEREDUS_CONCURRENCY, ...
+    Every option can also be set in the environment: VEREDUS_QUEUES, VEREDUS_CONCURRENCY, ...
     """
     configure(log_level, log_format)
     loaded = load_app(app)
     if redis_url:
         loaded.use(redis_url)
+    show_server(loaded, log_format)
     given = {name: value for name, value in settings.items() if value is not None}
     if metrics is not None:
         from veredus.telemetry.worker_metrics import metrics_for

@@ -1,78 +1,163 @@
-"""What a producer holds of a task it sent: ask how it stands, wait for its result, cancel it."""
+"""A producer's handle for a task: read its status, wait for its result, cancel it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from veredus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from veredus.client.desk import Desk
-    from veredus.model.ending import CancelOutcome, Progress, Status
+    from veredus.client.handle_queries import HandleQueries
+    from veredus.model.attempts import AttemptInfo
+    from veredus.model.task_status import CancelOutcome, Progress, Status
 
 T = TypeVar("T", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Handle(Generic[T]):
-    """A task that Redis has. `state` is the one it was stored in, or was in when this call found it there."""
+class Stored(NamedTuple):
+    """What the handles of tasks that were sent alike have in common."""
 
-    id: str
     queue: str
     type: str
     state: str
-    created: bool = True
-    """False when nothing was stored: because the task is unique and another one has its lock (then this is the handle
-    of that one, whose state may be `gone`), or (in a batch) because the id is taken."""
-    _desk: Desk | None = field(default=None, repr=False, compare=False)
+    created: bool
+    queries: HandleQueries | None
+
+
+class Handle(Generic[T]):
+    """A task in Redis."""
+
+    __slots__ = ("_id", "_stored")
+
+    def __init__(
+        self, id: str, queue: str, type: str, state: str, created: bool = True, _queries: HandleQueries | None = None
+    ) -> None:
+        self._id = id
+        self._stored = Stored(queue, type, state, created, _queries)
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def queue(self) -> str:
+        """Empty for a handle that `app.handle` made of an id alone."""
+        return self._stored.queue
+
+    @property
+    def type(self) -> str:
+        return self._stored.type
+
+    @property
+    def state(self) -> str:
+        """The state in which it was stored, or in which this call found it."""
+        return self._stored.state
+
+    @property
+    def created(self) -> bool:
+        """False if nothing was stored. Either another task holds the unique lock: then this is the handle of that task,
+        whose state may be `gone`. Or, in a batch, the id is taken."""
+        return self._stored.created
 
     async def result(self, timeout: float | timedelta | None = None) -> T:
-        """Wait until the task has ended for good, through all its retries, and return what its handler returned.
+        """Wait until the task has ended, including all retries, and return what its handler returned.
 
-        Raises TaskFailed (with the last error) if it was archived, TaskCancelled if somebody cancelled it, ResultGone
-        if it ended and left nothing behind while nobody waited, and TimeoutError after `timeout` seconds: the task
-        itself goes on then.
+        Raises TaskFailed (with the last error) if the task was archived, TaskCancelled if it was cancelled, ResultGone
+        if it ended without a result while nobody waited, and TimeoutError after `timeout` seconds. The task itself goes
+        on then.
         """
-        return cast(T, await self._at_desk.result(self, timeout))
+        return cast(T, await self._connected_queries.result(self, timeout))
 
     def result_sync(self, timeout: float | timedelta | None = None) -> T:
-        """`result` for synchronous code."""
-        desk = self._at_desk
-        return cast(T, desk.run(desk.result(self, timeout)))
+        """`result` for synchronous code. Raises ConfigError in async code, where it would block the event loop that the
+        task may need."""
+        queries = self._connected_queries
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass  # there is none: this thread may wait
+        else:
+            raise ConfigError(
+                "result_sync", self.id, "a call from synchronous code; here write `await handle.result()`"
+            )
+        return cast(T, queries.run(queries.result(self, timeout)))
 
     async def status(self) -> Status:
-        """How the task stands now."""
-        return await self._at_desk.status(self)
+        """The current status of the task."""
+        return await self._connected_queries.status(self)
 
     def status_sync(self) -> Status:
         """`status` for synchronous code."""
-        desk = self._at_desk
-        return desk.run(desk.status(self))
+        queries = self._connected_queries
+        return queries.run(queries.status(self))
+
+    async def attempts(self) -> list[AttemptInfo]:
+        """The last ten attempts that have ended, the first one first: when and where each ran, how it ended, its error
+        with the traceback, and the lines of `current().log`. Empty if the task is gone."""
+        return await self._connected_queries.attempts(self)
+
+    def attempts_sync(self) -> list[AttemptInfo]:
+        """`attempts` for synchronous code."""
+        queries = self._connected_queries
+        return queries.run(queries.attempts(self))
 
     def progress(self) -> AsyncIterator[Progress]:
-        """`async for step in handle.progress():` what the handler reports, beginning with the last report so far, until
-        the task has ended, however it ends."""
-        return self._at_desk.progress(self)
+        """`async for step in handle.progress():` yields what the handler reports, starting with the last report,
+        until the task has ended."""
+        return self._connected_queries.progress(self)
 
-    async def cancel(self, then: str = "archive") -> CancelOutcome:
-        """Cancel the task, also before it begins: `then` is what becomes of it: archive, delete, or retry (Asynq's own
-        way: the running attempt ends, the task is tried again). It stays cancelled through crashes and restarts."""
-        return await self._at_desk.cancel(self.queue, self.id, then)
+    async def cancel(self, then: str = "archive", *, children: str = "keep") -> CancelOutcome:
+        """Cancel the task, before or while it runs. `then` says what happens to it: archive, delete, or retry (as in
+        Asynq: the running attempt ends and the task is retried). It stays cancelled through crashes and restarts.
 
-    def cancel_sync(self, then: str = "archive") -> CancelOutcome:
+        `children="cancel"` cancels the children of a durable task as well, and theirs; `keep` lets them run. They are
+        cancelled one after the other: should this call be interrupted, call it again."""
+        return await self._connected_queries.cancel(self, then, children)
+
+    def cancel_sync(self, then: str = "archive", *, children: str = "keep") -> CancelOutcome:
         """`cancel` for synchronous code."""
-        desk = self._at_desk
-        return desk.run(desk.cancel(self.queue, self.id, then))
+        queries = self._connected_queries
+        return queries.run(queries.cancel(self, then, children))
 
     @property
-    def _at_desk(self) -> Desk:
-        if self._desk is None:
+    def _connected_queries(self) -> HandleQueries:
+        queries = self._stored.queries
+        if queries is None:
             raise ConfigError("handle", self, "a handle from this app: get one with app.handle(task_id, queue=...)")
-        return self._desk
+        return queries
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+    def __repr__(self) -> str:
+        names = ("id", "queue", "type", "state", "created")
+        values = ", ".join(f"{name}={value!r}" for name, value in zip(names, self._values, strict=True))
+        return f"Handle({values})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travels without its connection; `app.handle(...)` makes one that has it."""
-        return Handle, (self.id, self.queue, self.type, self.state, self.created)
+        """Pickled without its connection; `app.handle(...)` makes a handle that has one."""
+        return Handle, self._values
+
+    @property
+    def _values(self) -> tuple[str, str, str, str, bool]:
+        return (self._id, self.queue, self.type, self.state, self.created)
+
+
+def handles_of(ids: Sequence[str], stored: Sequence[Stored]) -> list[Handle[Any]]:
+    """Many at once; no code of ours runs for each."""
+    handles: list[Handle[Any]] = list(map(_new, repeat(Handle, len(ids))))
+    deque(map(_set_id, handles, ids), maxlen=0)
+    deque(map(_set_stored, handles, stored), maxlen=0)
+    return handles
+
+
+_new: Callable[[type[Handle[Any]]], Handle[Any]] = object.__new__
+_set_id, _set_stored = (getattr(Handle, name).__set__ for name in Handle.__slots__)

@@ -1,4 +1,4 @@
-"""Ordered sending under the names of old: one sender, and a manager of what is bound before or after a response."""
+"""Ordered sending under the names that older gateways used: one sender, and a manager of bound messages."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import replace
 
 from veredus.client.notifier import Notifier
 from veredus.model.delivery import NotifyItem, PushResult, SyncHint
-from veredus.store.outbox import Outbox, Responded
+from veredus.store.sessions.outbox import Outbox, Responded
 
 
 class OrderedMessageSender:
-    """The one way in: every message is numbered and stored in one step, whoever sends at the same time."""
+    """Every message is numbered and stored in one step, whoever sends at the same time."""
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
 
     async def send_ordered_message(self, session: str, push: NotifyItem) -> PushResult:
-        """Number a message and append it to the session's log; `seq` is its server sequence number."""
+        """Number a message and append it to the session's log. `seq` is its server sequence number."""
         return await self._notifier.push_item(session, replace(push, sync_hint=SyncHint.IMMEDIATE))
 
 
 class MessageOrderingManager:
-    """What is bound to the responses of one session. The state is in Redis, so any process may bind and any may
-    respond; `client_seq_id` is the number of the client's request."""
+    """Messages bound to the responses of one session. The state is in Redis, so any process may bind and any may
+    respond. `client_seq_id` is the number of the client's request."""
 
     def __init__(self, session: str, outbox: Outbox, notifier: Notifier) -> None:
         self._session = session
@@ -31,15 +31,15 @@ class MessageOrderingManager:
         self._notifier = notifier
 
     async def add_notify_bind_before_rsp(self, client_seq_id: int, item: NotifyItem) -> PushResult:
-        """Hold a notify until the response to this request, to arrive right before it."""
+        """Hold a notify until the response to this request; it arrives right before the response."""
         return await self._bind(client_seq_id, item, SyncHint.BEFORE_RESPONSE)
 
     async def add_notify_bind_after_rsp(self, client_seq_id: int, item: NotifyItem) -> PushResult:
-        """Hold a notify until the response to this request, to arrive right after it."""
+        """Hold a notify until the response to this request; it arrives right after the response."""
         return await self._bind(client_seq_id, item, SyncHint.AFTER_RESPONSE)
 
     async def get_notify_counts(self, client_seq_id: int) -> tuple[int, int]:
-        """How many are held for this request: before its response, after it."""
+        """The number of messages held for this request: before its response, after it."""
         return await self._outbox.held(self._session, client_seq_id)
 
     async def proc_with_notify_binds(
@@ -51,8 +51,7 @@ class MessageOrderingManager:
         *,
         failed: bool = False,
     ) -> Responded:
-        """Get and remove what is bound, and append befores, response and afters as one run that nothing comes
-        between."""
+        """Get and remove what is bound, and append befores, response and afters as one consecutive run."""
         return await self._outbox.respond(
             self._session,
             client_seq_id,

@@ -1,51 +1,29 @@
-"""The part of an app that reaches the clients of its gateway: pushes, groups, presence."""
+"""The part of an app that sends to the clients of its gateway: pushes, groups, presence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from veredus.client.blocking import BlockingPortal
+from veredus.client.push_options import PushArgs
 from veredus.errors import ConfigError
-from veredus.model.delivery import REVOKED_FOR, PushResult, Spread, SyncHint
+from veredus.model.delivery import REVOKED_FOR, PushResult, Spread
 
 if TYPE_CHECKING:
-    from veredus.client.client import Client
+    from veredus.app_server import AppServer
     from veredus.client.handle import Handle
     from veredus.client.notifier import Notifier, Presence, Pushed
-    from veredus.store.sessions import SessionRow
-
-
-class PushArgs(TypedDict, total=False):
-    """How a message is sent, whatever the target."""
-
-    type: str
-    title: str
-    content: str
-    metadata: Mapping[str, str]
-    sync_hint: SyncHint | int
-    bind: int | tuple[int, str]
-    ttl: float | timedelta
-    dedupe_key: str
-    wait: float | timedelta
-    policy: str
-    late: str
-    on_fail: str
-    durability: str
+    from veredus.store.sessions.sessions import SessionRow
 
 
 _KNOWN = ("session", "user", "users", "group", "everyone", *PushArgs.__annotations__)
 
 
 class Pushing:
-    """What an app can say to clients, from any process: no gateway needs to run in this one."""
+    """What an app can do for clients, from any process; the gateway may run elsewhere."""
 
-    _portal: BlockingPortal
-
-    if TYPE_CHECKING:
-
-        def _client(self) -> Client: ...
+    server: AppServer
 
     @overload
     async def push(self, payload: Any = None, *, session: str, **how: Unpack[PushArgs]) -> PushResult: ...
@@ -86,18 +64,18 @@ class Pushing:
     def push_sync(self, payload: Any = None, *, everyone: Literal[True], **how: Unpack[PushArgs]) -> Spread: ...
     def push_sync(self, payload: Any = None, **how: Any) -> Pushed:
         """`push` for synchronous code."""
-        return self._portal.run(self._push(payload, how))
+        return self.server.portal.run(self._push(payload, how))
 
     async def _push(self, payload: Any, how: Mapping[str, Any]) -> Pushed:
         pushed: Pushed = await self.push(payload, **how)
         return pushed
 
     async def join(self, session: str, group: str) -> bool:
-        """Make a session a member of a group; False if the session is gone."""
+        """Add a session to a group. Returns False if the session is gone."""
         return await self.notifier().join(session, group)
 
     async def leave(self, session: str, group: str) -> bool:
-        """End a session's membership in a group; False if it was no member."""
+        """Remove a session from a group. Returns False if it was not a member."""
         return await self.notifier().leave(session, group)
 
     async def presence(self, user: str) -> Presence:
@@ -105,35 +83,35 @@ class Pushing:
         return await self.notifier().presence(user)
 
     async def members(self, group: str, *, after: str = "", limit: int = 100) -> list[SessionRow]:
-        """The sessions in a group, connected or not (`state`), in the order of their ids; fewer than `limit` means that
-        these are the last. `after` is the id of the last one of the page before."""
+        """The sessions in a group, connected or not (`state`), ordered by id. Fewer than `limit` means that this is
+        the last page. `after` is the last id of the page before."""
         return await self.notifier().members(group, after=after, limit=limit)
 
     def members_sync(self, group: str, *, after: str = "", limit: int = 100) -> list[SessionRow]:
         """`members` for synchronous code."""
-        return self._portal.run(self.members(group, after=after, limit=limit))
+        return self.server.portal.run(self.members(group, after=after, limit=limit))
 
     async def disconnect(self, *, session: str | None = None, user: str | None = None, reason: str = "") -> int:
         """End a session, or all sessions of a user, connected or not: `await app.disconnect(user="bob", reason="spam")`
         returns how many.
 
-        Their clients get close code 4504 and the reason, at once or when they try to resume, and do not come back by
-        themselves. Nothing keeps a user from beginning a new session: see `revoke`.
+        Their clients get close code 4504 and the reason, at once or when they try to resume, and do not reconnect by
+        themselves. A user can begin a new session: to prevent that, see `revoke`.
         """
         return await self.notifier().disconnect(session=session, user=user, reason=reason)
 
     def disconnect_sync(self, *, session: str | None = None, user: str | None = None, reason: str = "") -> int:
         """`disconnect` for synchronous code."""
-        return self._portal.run(self.disconnect(session=session, user=user, reason=reason))
+        return self.server.portal.run(self.disconnect(session=session, user=user, reason=reason))
 
     async def revoke(
         self, *, user: str, before: datetime | float | None = None, keep: float | timedelta = REVOKED_FOR
     ) -> int:
-        """Refuse the tokens of a user that were issued before an instant (default: now) from now on, on all gateways,
-        and end the sessions that have such a token, with close code 4501; returns how many.
+        """Refuse a user's tokens that were issued before an instant (default: now), on all gateways, and end the
+        sessions that have such a token, with close code 4501. Returns how many sessions.
 
-        A token was issued at its `iat` (`Identity.issued_at`); where the authenticator gives none, when it was shown.
-        It is remembered for `keep` seconds (a year), which must be longer than any token lives.
+        The time of issue is the token's `iat` (`Identity.issued_at`), or the time of its first use if the authenticator
+        gives none. The revocation is remembered for `keep` seconds (a year), which must be longer than any token lives.
         """
         return await self.notifier().revoke(user=user, before=before, keep=keep)
 
@@ -141,19 +119,19 @@ class Pushing:
         self, *, user: str, before: datetime | float | None = None, keep: float | timedelta = REVOKED_FOR
     ) -> int:
         """`revoke` for synchronous code."""
-        return self._portal.run(self.revoke(user=user, before=before, keep=keep))
+        return self.server.portal.run(self.revoke(user=user, before=before, keep=keep))
 
     async def follow(self, handle: Handle[Any], *, session: str | None = None, user: str | None = None) -> None:
-        """Tell a client how a task goes on: every progress it reports and how it ends arrive as notifies of the types
-        `task.progress` and `task.ended`, whatever becomes of the process that called this."""
-        from veredus.client.following import follow
+        """Notify a client about a task: each progress report and the end arrive as notifies of the types
+        `task.progress` and `task.ended`, even if the process that called this ends."""
+        from veredus.client.follow_relay import follow
 
-        await follow(self._client(), handle, session=session, user=user)
+        await follow(self.server.client(), handle, session=session, user=user)
 
     def follow_sync(self, handle: Handle[Any], *, session: str | None = None, user: str | None = None) -> None:
         """`follow` for synchronous code."""
-        self._portal.run(self.follow(handle, session=session, user=user))
+        self.server.portal.run(self.follow(handle, session=session, user=user))
 
     def notifier(self) -> Notifier:
         """The notifier of the running event loop."""
-        return self._client().notifier
+        return self.server.client().notifier

@@ -1,20 +1,20 @@
-"""The part of an app that steers what was sent: handles, cancelling, pausing."""
+"""The part of an app that controls tasks after they were sent: handles, cancelling, pausing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from veredus.client.blocking import BlockingPortal
 from veredus.client.handle import Handle
 from veredus.client.task import Task
+from veredus.model.durable import EVENT_TTL
 from veredus.model.options import Options
 
 if TYPE_CHECKING:
-    from veredus.client.client import Client
-    from veredus.client.connections import Connections
-    from veredus.client.desk import Desk
-    from veredus.model.ending import CancelOutcome
+    from veredus.app_server import AppServer
+    from veredus.client.handle_queries import HandleQueries
+    from veredus.model.task_status import CancelOutcome
 
 
 class Steering:
@@ -23,55 +23,60 @@ class Steering:
     tasks: dict[str, Task[..., Any, Any]]
     patterns: dict[str, Task[..., Any, Any]]
     _defaults: Options
-    _portal: BlockingPortal
-
-    if TYPE_CHECKING:
-
-        def _client(self) -> Client: ...
-
-        def _all_connections(self) -> Connections: ...
+    server: AppServer
 
     def handle(self, task_id: str, *, queue: str | None = None, type: str = "") -> Handle[Any]:
-        """A handle for a task that was sent before or elsewhere. `type` says how to decode its result; left out, it is
-        read from the task."""
-        return Handle(task_id, queue or self._defaults.queue, type, "unknown", True, self._desk)
+        """A handle for a task that was sent earlier or elsewhere. `type` says how to decode its result; without it,
+        the type is read from the task. Without `queue`, the task is searched for in all queues at each use."""
+        return Handle(task_id, queue or "", type, "unknown", True, self._queries)
 
     async def cancel(self, task_id: str, *, queue: str | None = None, then: str = "archive") -> CancelOutcome:
-        """Cancel a task for good, before it begins or while it runs; `then`: archive, delete or retry."""
-        return await self._desk.cancel(queue or self._defaults.queue, task_id, then)
+        """Cancel a task of any queue for good, before it begins or while it runs; `then`: archive, delete or retry."""
+        return await self._queries.cancel(self.handle(task_id, queue=queue), then)
 
     def cancel_sync(self, task_id: str, *, queue: str | None = None, then: str = "archive") -> CancelOutcome:
         """`cancel` for synchronous code."""
-        return self._portal.run(self.cancel(task_id, queue=queue, then=then))
+        return self.server.portal.run(self.cancel(task_id, queue=queue, then=then))
 
     async def pause(self, queue: str) -> bool:
-        """Hand out no more tasks of this queue, in Python and Go; what runs goes on. False if it was paused already."""
-        from veredus.store.queues import Queues
+        """Stop dequeuing tasks of this queue, in Python and Go; running tasks go on. Returns False if it was paused
+        already."""
+        from veredus.store.inspect.queues import Queues
 
-        return await Queues(self._client().store.redis).pause(queue)
+        return await Queues(self.server.client().store.redis).pause(queue)
 
     def pause_sync(self, queue: str) -> bool:
         """`pause` for synchronous code."""
-        return self._portal.run(self.pause(queue))
+        return self.server.portal.run(self.pause(queue))
 
     async def resume(self, queue: str) -> bool:
-        """Hand out tasks again. False if it was not paused."""
-        from veredus.store.queues import Queues
+        """Dequeue tasks again. Returns False if the queue was not paused."""
+        from veredus.store.inspect.queues import Queues
 
-        return await Queues(self._client().store.redis).resume(queue)
+        return await Queues(self.server.client().store.redis).resume(queue)
 
     def resume_sync(self, queue: str) -> bool:
         """`resume` for synchronous code."""
-        return self._portal.run(self.resume(queue))
+        return self.server.portal.run(self.resume(queue))
+
+    async def emit(self, event: str, payload: Any = True, *, ttl: float | timedelta = EVENT_TTL) -> bool:
+        """Tell durable tasks that wait for this event, now or later: `await app.emit("approved:7", {"by": "ada"})`.
+        The first of a name counts, and is kept for `ttl` (7 days); returns whether this was the first. `payload` is any
+        JSON value but None."""
+        from veredus.client.emitting import emit
+
+        return await emit(self.server.client().store, event, payload, ttl)
+
+    def emit_sync(self, event: str, payload: Any = True, *, ttl: float | timedelta = EVENT_TTL) -> bool:
+        """`emit` for synchronous code."""
+        return self.server.portal.run(self.emit(event, payload, ttl=ttl))
 
     @property
-    def _desk(self) -> Desk:
-        desk = self._all_connections().desk
-        assert desk is not None
-        return desk
+    def _queries(self) -> HandleQueries:
+        return self.server.queries()
 
-    def _function_of(self, task_type: str) -> Callable[..., Any] | None:
-        """The function that serves a type here, if this app knows one."""
+    def function_of(self, task_type: str) -> Callable[..., Any] | None:
+        """The function for a type, if this app declares one."""
         task = self.tasks.get(task_type)
         if task is None:
             fitting = [pattern for pattern in self.patterns if task_type.startswith(pattern[:-1])]

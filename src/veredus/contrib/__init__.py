@@ -1,1 +1,1 @@
-"""Integrations with frameworks: each is a module of its own, and none is loaded unless it is imported."""
+"""Integrations with web frameworks. Each is a separate module and is loaded only when imported."""

@@ -1,4 +1,4 @@
-"""FastAPI and Starlette: an app that opens and closes with the web application, and a dependency that hands it out."""
+"""FastAPI and Starlette: a lifespan that opens and closes the app, and a dependency that returns it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 def lifespan(
     app: App, *, worker: bool | dict[str, Any] = False, check: bool = True, within: Lifespan | None = None
 ) -> Lifespan:
-    """`api = FastAPI(lifespan=lifespan(app))`: connects at the start, closes at the end.
+    """`api = FastAPI(lifespan=lifespan(app))` connects at startup and disconnects at shutdown.
 
-    With `worker=True`, or the settings of `app.worker` as a dict, a worker runs inside the web process too. With
-    `check=False` the web application starts even if Redis cannot be reached. `within` is a lifespan of your own, which
-    is opened inside; what it yields is passed on.
+    With `worker=True`, or a dict of settings for `app.worker`, a worker runs inside the web process. With `check=False`
+    the web application starts even if Redis is unreachable. `within` is your own lifespan, which runs inside this one;
+    the value it yields is passed on.
     """
     if not isinstance(worker, bool | dict):
         raise ConfigError("worker", worker, "True, False, or the settings of app.worker as a dict")

@@ -1,8 +1,8 @@
-"""The dashboard: queues, tasks and workers in a browser, and the JSON API behind it, as one mountable ASGI app."""
+"""The dashboard: queues, tasks and workers in a browser, with a JSON API, as a mountable ASGI app."""
 
 from __future__ import annotations
 
 from veredus.dashboard.config import DashboardConfig
-from veredus.dashboard.site import Dashboard, asgi
+from veredus.dashboard.dashboard import Dashboard, asgi
 
 __all__ = ["Dashboard", "DashboardConfig", "asgi"]

@@ -1,4 +1,4 @@
-"""What goes out: JSON that no cache keeps and no browser runs, and every error as a code, a kind and a sentence."""
+"""JSON responses, security headers, and errors as a status, a kind and a message."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from veredus.errors import (
     ConfigError,
     DuplicateTask,
     GroupNotFound,
-    LaneNotHeld,
     NotReady,
+    OrderKeyNotHeld,
     PayloadError,
     QueueNotEmpty,
     QueueNotFound,
@@ -41,17 +41,17 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-"""On every answer, whatever it is."""
+"""Sent with every response."""
 
 
 class NotFound(VeredusError):
-    """Something that only the dashboard has a name for is not there: a session, a job."""
+    """A session or job that does not exist."""
 
     def __init__(self, what: str, name: str, known: Iterable[str] = ()) -> None:
         super().__init__(f"no {what} {name!r}{near(name, known)}")
 
 
-# error -> status, kind; the first that fits counts
+# error class -> status, kind; the first match counts
 _KINDS: tuple[tuple[type[VeredusError], int, str], ...] = (
     (QueueNotFound, 404, "queue_not_found"),
     (TaskNotFound, 404, "task_not_found"),
@@ -59,7 +59,7 @@ _KINDS: tuple[tuple[type[VeredusError], int, str], ...] = (
     (ScheduleNotFound, 404, "schedule_not_found"),
     (ServerNotFound, 404, "server_not_found"),
     (NotFound, 404, "not_found"),
-    (LaneNotHeld, 409, "lane_not_held"),
+    (OrderKeyNotHeld, 409, "order_key_not_held"),
     (WrongState, 409, "wrong_state"),
     (QueueNotEmpty, 409, "queue_not_empty"),
     (ArchiveFull, 409, "archive_full"),
@@ -75,7 +75,7 @@ _KINDS: tuple[tuple[type[VeredusError], int, str], ...] = (
 
 
 class Json(Response):
-    """Names that are no UTF-8 travel as escapes, so they come back as they were."""
+    """JSON in ASCII: names that are not UTF-8 survive as escapes."""
 
     media_type = "application/json"
 
@@ -95,12 +95,12 @@ def problem(status: int, kind: str, message: str, **more: Any) -> Json:
 
 
 def described(exc: VeredusError) -> tuple[int, dict[str, Any]]:
-    """An error of ours as a status and what the client is told."""
+    """The status and JSON body for an error."""
     status, kind = next((status, kind) for error, status, kind in _KINDS if isinstance(exc, error))
-    told: dict[str, Any] = {"error": kind, "message": str(exc)}
+    body: dict[str, Any] = {"error": kind, "message": str(exc)}
     if isinstance(exc, ConfigError):
-        told["field"] = exc.field
+        body["field"] = exc.field
     if isinstance(exc, ArchiveFull):
-        told |= {"tasks": exc.tasks, "excess": exc.excess, "limit": exc.limit}
-        told["message"] = str(exc).replace("allow it with drop_excess=True", "allow it with drop_excess")
-    return status, told
+        body |= {"tasks": exc.tasks, "excess": exc.excess, "limit": exc.limit}
+        body["message"] = str(exc).replace("allow it with drop_excess=True", "allow it with drop_excess")
+    return status, body

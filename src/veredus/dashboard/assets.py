@@ -1,4 +1,4 @@
-"""The files of the page, read once; their common address changes with their content, so browsers may keep them."""
+"""The static files, read once. Their addresses change with their content, so that browsers can cache them forever."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Asset:
 @dataclass(frozen=True, slots=True)
 class Assets:
     digest: str
-    """Of all files together. It is part of every address, so that modules find each other under one."""
+    """Hash of all files. It is part of every address, because modules import each other by relative paths."""
     files: dict[str, Asset]
     page: Asset
 

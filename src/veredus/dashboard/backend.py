@@ -1,4 +1,4 @@
-"""What the routes ask: the inspector and parts of the store, opened on first use in the loop that asks."""
+"""The inspector and the store modules that the routes use, opened on first use."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from veredus.dashboard.recent import Recent
 from veredus.errors import ConfigError
 from veredus.inspector.inspector import Inspector
 from veredus.model.archive import ArchiveLimits
-from veredus.store.address import parse_url
-from veredus.store.details import Details
-from veredus.store.nodes import Nodes
-from veredus.store.outbox import Outbox
-from veredus.store.partitions import Partitions
-from veredus.store.sessions import Sessions
+from veredus.model.redaction import Redact
+from veredus.store.connection.address import parse_url
+from veredus.store.inspect.details import Details
+from veredus.store.inspect.tasks import Tasks
+from veredus.store.sessions.gateway_nodes import GatewayNodes
+from veredus.store.sessions.outbox import Outbox
+from veredus.store.sessions.session_partitions import SessionPartitions
+from veredus.store.sessions.sessions import Sessions
 from veredus.store.store import Store, connect
-from veredus.store.tasks import Tasks
 
 if TYPE_CHECKING:
-    from veredus.store.redis import Redis
+    from veredus.store.connection.redis import Redis
 
 NAME = "veredus dashboard"
 
 
 class Source(Protocol):
-    """An App, or whatever else can open its Redis."""
+    """An App, or anything else that can open a connection to Redis."""
 
     archive: ArchiveLimits
+    redact: Redact | None
 
     def open_redis(self, name: str = ...) -> Redis: ...
 
@@ -48,17 +50,18 @@ class Backend:
 
     @property
     def opened(self) -> Opened:
-        """The connection belongs to one event loop; should another one ask, it gets its own."""
+        """Opens the connection on first use. Each event loop gets its own."""
         loop = asyncio.get_running_loop()
         if self._opened is None or self._opened.loop is not loop:
             source = self._source
             redis = connect(source, name=NAME) if isinstance(source, str) else source.open_redis(NAME)
             archive = None if isinstance(source, str) else source.archive
-            self._opened = Opened(loop, redis, archive)
+            redact = None if isinstance(source, str) else source.redact
+            self._opened = Opened(loop, redis, archive, redact)
         return self._opened
 
     async def close(self) -> None:
-        """Stop what runs and let go of Redis; it opens again on use."""
+        """Stop jobs and disconnect. The next use connects again."""
         self.stopping = True
         opened, self._opened = self._opened, None
         if opened is not None and opened.loop is asyncio.get_running_loop():
@@ -68,16 +71,22 @@ class Backend:
 
 
 class Opened:
-    """One connection and all who use it."""
+    """One connection and the objects that use it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, redis: Redis, archive: ArchiveLimits | None) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        redis: Redis,
+        archive: ArchiveLimits | None,
+        redact: Redact | None = None,
+    ) -> None:
         self.loop = loop
         self.redis = redis
-        self.inspector = Inspector(redis, archive=archive)
+        self.inspector = Inspector(redis, archive=archive, redact=redact)
         self.tasks = Tasks(redis)
         self.details = Details(redis)
-        self.nodes = Nodes(redis)
-        partitions = Partitions(redis)
+        self.nodes = GatewayNodes(redis)
+        partitions = SessionPartitions(redis)
         self.sessions = Sessions(redis, partitions)
         self.outbox = Outbox(redis, partitions)
         self.notifier = Notifier(Store(redis))

@@ -1,4 +1,4 @@
-"""How a dashboard is set up: who may enter, what they may do, how often it looks."""
+"""Configuration of a dashboard."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from veredus.errors import ConfigError
+from veredus.model.checks import flag, seconds
 
 SHORTEST_TOKEN = 16
 _ORIGIN = re.compile(r"https?://[^/\s?#@]+")
@@ -16,18 +16,18 @@ _ORIGIN = re.compile(r"https?://[^/\s?#@]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardConfig:
-    """Every field is checked; what is wrong raises ConfigError."""
+    """Every field is checked; a wrong value raises ConfigError."""
 
     token: str = ""
-    """What one must know to enter, at least 16 characters; empty: one is made up."""
+    """The secret for logging in, at least 16 characters. A random one is generated if it is not given."""
     read_only: bool = False
-    """Refuse whatever changes something."""
+    """Refuse all changes."""
     refresh: float = 1.0
-    """Seconds between two looks of a page that is open."""
+    """Seconds between two updates of an open page."""
     origins: tuple[str, ...] = ()
-    """Other addresses under which browsers know this dashboard, behind a proxy that changes the Host header."""
+    """Addresses that browsers use if a proxy changes the Host header."""
     generated: bool = False
-    """The token was made up here, so somebody has to be told."""
+    """The token was generated and has to be shown to the user."""
 
     @classmethod
     def make(
@@ -42,20 +42,8 @@ class DashboardConfig:
                 raise ConfigError("origins", origin, "addresses like https://ops.example.com, without a path")
         return cls(
             token=token or secrets.token_urlsafe(24),
-            read_only=_flag("read_only", read_only),
-            refresh=_seconds("refresh", refresh),
+            read_only=flag("read_only", read_only),
+            refresh=seconds("refresh", refresh, least=0.05, most=60),
             origins=tuple(origin.lower() for origin in origins),
             generated=token is None,
         )
-
-
-def _flag(field: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(field, value, "True or False")
-    return value
-
-
-def _seconds(field: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.05 <= value <= 60:
-        raise ConfigError(field, value, "seconds from 0.05 to 60")
-    return float(value)

@@ -1,4 +1,4 @@
-"""What comes in: parameters of an address and fields of a body, each checked; a wrong one is named."""
+"""Parses and checks query parameters and JSON bodies. Errors name the field."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_FIELDS = 50
 
 
 class Form:
-    """The given values; what is read is checked, what is not known is refused."""
+    """The fields of a request. Unknown fields are refused, known ones are checked when read."""
 
     def __init__(self, values: Mapping[str, Any], known: Sequence[str]) -> None:
         for name in values:
@@ -34,7 +34,7 @@ class Form:
         return self.values.get(name) not in (None, "")
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Without a default it must be there and not be empty."""
+        """Required and not empty, unless there is a default."""
         value = self.values.get(name)
         if value is None or (value == "" and default is None):
             if default is None:
@@ -77,9 +77,9 @@ class Form:
         try:
             found = datetime.fromisoformat(value)
         except (TypeError, ValueError):
-            raise ConfigError(name, value, "an instant such as 2026-11-16T09:30:00Z") from None
+            raise ConfigError(name, value, "a time such as 2026-11-16T09:30:00Z") from None
         if found.tzinfo is None:
-            raise ConfigError(name, value, "an instant with its zone, such as 2026-11-16T09:30:00Z")
+            raise ConfigError(name, value, "a time with its zone, such as 2026-11-16T09:30:00Z")
         return found
 
     def ids(self, name: str = "ids") -> list[str]:
@@ -91,7 +91,7 @@ class Form:
         return list(dict.fromkeys(value))
 
     def content(self) -> bytes | None:
-        """`payload` is text, `payload64` bytes as base64; neither: no payload at all."""
+        """`payload` is text, `payload64` is base64; neither means no payload."""
         if self.values.get("payload64") is not None:
             try:
                 return base64.b64decode(self.values["payload64"], validate=True)
@@ -101,12 +101,12 @@ class Form:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise ConfigError("payload", value, "a text, as it shall be stored")
+            raise ConfigError("payload", value, "a text, stored as it is")
         return value.encode("utf-8", "surrogateescape")
 
 
 def pairs_of(text: str) -> list[tuple[str, str]]:
-    """The part of an address behind the question mark. Bytes that are no UTF-8 survive."""
+    """The fields of a query string. Bytes that are not UTF-8 survive."""
     try:
         return parse_qsl(text, keep_blank_values=True, errors="surrogateescape", max_num_fields=MAX_FIELDS)
     except ValueError:

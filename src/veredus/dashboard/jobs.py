@@ -1,4 +1,4 @@
-"""Long work on the server's side: begun by one request, watched and stopped by others."""
+"""Background jobs: one request starts a job, others watch and stop it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ logger = logging.getLogger("veredus.dashboard")
 
 RUNNING = ("running", "stopping")
 MOST_RUNNING = 8
-KEPT = 30
-"""Ended jobs that can still be looked at."""
+MAX_ENDED = 30
+"""Ended jobs that stay visible."""
 
-Work = Callable[["Job"], Awaitable[dict[str, Any]]]
+Work = Callable[["BackgroundJob"], Awaitable[dict[str, Any]]]
 
 
 class TooManyJobs(VeredusError):
-    """So many jobs run that another one has to wait."""
+    """The limit of running jobs is reached."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Job:
-    """One piece of work. `progress` and `stop` are what the inspector's verbs for many take."""
+class BackgroundJob:
+    """One job. `progress` and `stop` are passed to the inspector's bulk methods."""
 
     verb: str
     title: str
@@ -45,8 +45,8 @@ class Job:
     begun: float = field(default_factory=SYSTEM.time)
     ended: float = 0.0
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    kept: Any = None
-    """What a later request may need of it, and no client gets: the findings of a diagnosis."""
+    findings: Any = None
+    """The findings of a diagnosis, for a later repair. Not sent to clients."""
 
     def progress(self, done: int, total: int) -> None:
         self.done, self.total = done, total
@@ -59,14 +59,14 @@ class Job:
 
 class Jobs:
     def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, BackgroundJob] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def start(self, job: Job, work: Work) -> Job:
+    def start(self, job: BackgroundJob, work: Work) -> BackgroundJob:
         if sum(one.status in RUNNING for one in self._jobs.values()) >= MOST_RUNNING:
             raise TooManyJobs(f"{MOST_RUNNING} jobs run already; wait for one or stop it")
         ended = [one.id for one in self._jobs.values() if one.status not in RUNNING]
-        for name in ended[: max(0, len(ended) - KEPT + 1)]:
+        for name in ended[: max(0, len(ended) - MAX_ENDED + 1)]:
             del self._jobs[name]
         self._jobs[job.id] = job
         task = asyncio.get_running_loop().create_task(self._run(job, work), name=f"dashboard job {job.id}")
@@ -74,20 +74,20 @@ class Jobs:
         task.add_done_callback(lambda _: self._tasks.pop(job.id, None))
         return job
 
-    def list(self) -> list[Job]:
+    def list(self) -> list[BackgroundJob]:
         """The newest first."""
         return list(self._jobs.values())[::-1]
 
-    def get(self, job_id: str) -> Job:
+    def get(self, job_id: str) -> BackgroundJob:
         if job_id not in self._jobs:
             raise NotFound("job", job_id, self._jobs)
         return self._jobs[job_id]
 
-    def stop(self, job_id: str) -> Job:
-        """It ends after the portion that is under way."""
+    def stop(self, job_id: str) -> BackgroundJob:
+        """Stop the job after its current batch."""
         job = self.get(job_id)
         if not job.stoppable:
-            raise ConfigError("id", job_id, "a job that can be stopped; this one ends by itself")
+            raise ConfigError("id", job_id, "a job that can be stopped; this one cannot")
         if job.status == "running":
             job.status = "stopping"
             job.stop.set()
@@ -102,14 +102,14 @@ class Jobs:
         for task in running:
             task.cancel()
 
-    async def _run(self, job: Job, work: Work) -> None:
+    async def _run(self, job: BackgroundJob, work: Work) -> None:
         status = "failed"
         try:
             job.result = await work(job)
             status = "stopped" if job.result.get("stopped") else "done"
         except VeredusError as exc:
             job.error = described(exc)[1]
-        except Exception:
+        except Exception:  # a bug: it is logged, and the page shows that the job failed
             logger.exception("the job %r failed", job.title)
             job.error = {"error": "failed", "message": "something went wrong; the server's log has the details"}
         finally:

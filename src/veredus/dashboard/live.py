@@ -1,4 +1,4 @@
-"""Pages without reloading: what they look at is read again and again; what changed is told as a server-sent event."""
+"""Live updates: reads the topics of open pages repeatedly and sends changes as server-sent events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from veredus.clock import SYSTEM
 from veredus.dashboard.answers import described, dumps
 from veredus.dashboard.backend import Backend
 from veredus.dashboard.forms import query_of
-from veredus.dashboard.reading import Reading
+from veredus.dashboard.read_routes import Reading
 from veredus.errors import ConfigError, VeredusError
 
 logger = logging.getLogger("veredus.dashboard")
@@ -19,39 +19,39 @@ logger = logging.getLogger("veredus.dashboard")
 MOST_TOPICS = 12
 MOST_STREAMS = 200
 BEAT = 10.0
-"""Seconds without news after which a line is sent all the same, so that proxies and browsers keep the stream."""
+"""Seconds without a change after which a comment is sent, so that proxies keep the connection open."""
 
 
 class Topic:
-    """One address that somebody watches; however many do, it is read once per round."""
+    """One address that pages watch. It is read once per round, however many pages watch it."""
 
     def __init__(self, name: str, reading: Reading, query: str) -> None:
         self.name = name
         self.reading = reading
         self.form = query_of(query, reading.parameters)
-        self.said = ""
+        self.last = ""
         self.due = 0.0
         self.watchers = 0
         self._asking = asyncio.Lock()
 
-    async def look(self, backend: Backend) -> str:
-        """What to tell about it: fresh, or what another watcher has just read."""
+    async def read(self, backend: Backend) -> str:
+        """The current message: read now, or just read for another stream."""
         async with self._asking:
             now = SYSTEM.monotonic()
             if now >= self.due:
-                told: dict[str, Any] = {"of": self.name}
+                message: dict[str, Any] = {"of": self.name}
                 try:
-                    told["value"] = await self.reading.read(backend.opened, self.form)
+                    message["value"] = await self.reading.read(backend.opened, self.form)
                 except VeredusError as exc:
                     status, error = described(exc)
-                    told["error"] = {"status": status, **error}
-                except Exception:
+                    message["error"] = {"status": status, **error}
+                except Exception:  # a bug: it is logged, and the stream goes on
                     logger.exception("the dashboard failed at %s", self.name)
-                    told["error"] = {"status": 500, "error": "failed", "message": "the server's log has the details"}
-                self.said = dumps(told)
-                # From the end of the reading: a server that is slow to answer is not asked without a pause.
+                    message["error"] = {"status": 500, "error": "failed", "message": "the server's log has the details"}
+                self.last = dumps(message)
+                # Count from the end of the read, so that a slow server still gets a pause.
                 self.due = SYSTEM.monotonic() + self.reading.pace * backend.config.refresh
-            return self.said
+            return self.last
 
 
 class Live:
@@ -62,7 +62,7 @@ class Live:
         self._streams = 0
 
     def topics(self, wanted: list[str]) -> list[Topic]:
-        """`overview`, `tasks?queue=mail&state=retry`: any address that can be read."""
+        """Topics by their addresses, such as `overview` or `tasks?queue=mail&state=retry`."""
         names = list(dict.fromkeys(wanted))
         if not 1 <= len(names) <= MOST_TOPICS:
             raise ConfigError("of", f"{len(names)} addresses", f"from 1 to {MOST_TOPICS}")
@@ -77,21 +77,21 @@ class Live:
         return found
 
     async def stream(self, topics: list[Topic]) -> AsyncGenerator[bytes, None]:
-        """Everything at first, then what changed."""
+        """Send every topic once, then each change."""
         self._streams += 1
         for position, topic in enumerate(topics):
             topics[position] = topic = self._topics.setdefault(topic.name, topic)
             topic.watchers += 1
-        said: dict[str, str] = {}
+        sent: dict[str, str] = {}
         pause = min(topic.reading.pace for topic in topics) * self._backend.config.refresh
         quiet_since = SYSTEM.monotonic()
         try:
             yield b"retry: 1000\n\n"
             while not self._backend.stopping:
                 for topic in topics:
-                    news = await topic.look(self._backend)
-                    if said.get(topic.name) != news:
-                        said[topic.name] = news
+                    news = await topic.read(self._backend)
+                    if sent.get(topic.name) != news:
+                        sent[topic.name] = news
                         quiet_since = SYSTEM.monotonic()
                         yield f"data: {news}\n\n".encode()
                 if SYSTEM.monotonic() - quiet_since > BEAT:

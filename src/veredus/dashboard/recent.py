@@ -1,4 +1,4 @@
-"""The last minutes of every queue, from the counters that are read anyway: how many tasks ended per second."""
+"""Tasks per second over the last minutes, from counters that the overview reads anyway."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from veredus.model.info import SECOND, QueueInfo
 
 SAMPLES = 150
 APART = 2 * SECOND
-"""Nanoseconds between two samples at least, so that they reach back five minutes."""
+"""Minimum nanoseconds between two samples, so that they cover five minutes."""
 
 
 class Recent:
-    """Kept in memory only while somebody looks; the days before are in Redis."""
+    """Samples in memory, taken while pages are open. Redis has the totals per day."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[tuple[int, int, int]]] = {}
@@ -26,7 +26,7 @@ class Recent:
                 samples.append((queue.timestamp_ns, queue.processed_total, queue.failed_total))
 
     def rates(self, queue: str) -> list[tuple[int, float, float]]:
-        """Per sample: Unix milliseconds, tasks per second since the one before, of these failed."""
+        """Per sample: Unix milliseconds, tasks per second since the previous sample, and failed tasks per second."""
         samples = list(self._samples.get(queue, ()))
         found = []
         for (before, processed_before, failed_before), (now, processed, failed) in pairwise(samples):
@@ -36,7 +36,7 @@ class Recent:
         return found
 
     def total(self, queues: Iterable[str]) -> list[tuple[int, float, float]]:
-        """Of several queues together; they are sampled in the same moments."""
+        """The sum over several queues, which are sampled at the same moments."""
         sums: dict[int, list[float]] = {}
         for queue in queues:
             for at, ended, broken in self.rates(queue):

@@ -1,4 +1,4 @@
-"""The demo's gateway part: two gateways, clients over WebSocket and QUIC, cut connections, a gateway killed with -9."""
+"""The gateway part of the demo: clients on WebSocket and QUIC, cut connections, a gateway killed with -9."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 30.0
 
 
 class Delivered(NamedTuple):
-    """What came of it."""
+    """The figures of the run."""
 
     messages: int
     missing: int
@@ -35,7 +35,7 @@ class Delivered(NamedTuple):
 
 
 class Gateways:
-    """Two gateway processes on ports that they find themselves."""
+    """Two gateway processes on free ports."""
 
     def __init__(self) -> None:
         self.processes: list[asyncio.subprocess.Process] = []
@@ -53,7 +53,7 @@ class Gateways:
                 urls.append(f"{kind}://{found[kind]}")
 
     async def _ports(self, log: Path) -> dict[str, str]:
-        """As the gateway's own first line says them."""
+        """Read the ports from the gateway's log."""
         give_up = time.monotonic() + PATIENCE
         while time.monotonic() < give_up:
             text = await asyncio.to_thread(log.read_text)
@@ -80,8 +80,8 @@ class Gateways:
                 process.kill()
 
 
-class Reader:
-    """One client: asks for its letters and keeps a journal of every number that comes."""
+class DemoReader:
+    """One client: requests its letters and records every message number."""
 
     def __init__(self, urls: list[str], name: str) -> None:
         self.numbers: list[int] = []
@@ -114,16 +114,16 @@ class Reader:
 
 
 async def show_gateway(say: Callable[[str], None]) -> Delivered:
-    """The whole part, about five seconds."""
+    """Run this part; it takes about five seconds."""
     gateways = Gateways()
     try:
         await gateways.start()
         pids = ", ".join(str(process.pid) for process in gateways.processes)
         say(f"2 gateway processes started: {pids}; {CLIENTS} clients over WebSocket, {CLIENTS} over QUIC")
         began = time.monotonic()
-        # Every other client starts at the second gateway: after the cut, some are at each of them.
+        # Every other client prefers the second gateway, so that both have clients.
         readers = [
-            Reader(urls[:: 1 if n % 2 else -1], f"{kind}-{n}")
+            DemoReader(urls[:: 1 if n % 2 else -1], f"{kind}-{n}")
             for kind, urls in gateways.urls.items()
             for n in range(CLIENTS)
         ]
@@ -151,5 +151,5 @@ async def wait_until(reached: Callable[[], bool]) -> None:
     give_up = time.monotonic() + PATIENCE
     while not reached():
         if time.monotonic() > give_up:
-            raise SystemExit("the demo's gateway part got stuck")
+            raise SystemExit("the gateway part of the demo did not finish")
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What the demo's handlers saw, written line by line to one file that all worker processes share."""
+"""The journal of the demo's handlers: one file that all worker processes append to."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ VARIABLE = "VEREDUS_DEMO_JOURNAL"
 
 
 def note(kind: str, **facts: Any) -> None:
-    """Append one line; a single write to a file opened for appending is never torn apart by another process."""
+    """Append one line with a single write, which other processes cannot interleave."""
     line = json.dumps({"kind": kind, "at": time.time(), "pid": os.getpid(), **facts}) + "\n"
     with open(os.environ[VARIABLE], "ab", buffering=0) as journal:
         journal.write(line.encode())
 
 
 class Journal:
-    """Reads what was appended since the last look."""
+    """Reads new lines of the journal."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -28,7 +28,7 @@ class Journal:
         self.notes: dict[str, list[dict[str, Any]]] = {}
         path.touch()
 
-    def look(self) -> None:
+    def read(self) -> None:
         with self._path.open("rb") as journal:
             journal.seek(self._read)
             data = journal.read()

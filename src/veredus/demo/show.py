@@ -1,4 +1,4 @@
-"""Runs the demo: real workers on a real server, thousands of tasks, a worker killed with -9, and what came of it."""
+"""Runs the demo: real workers on a real server, thousands of tasks, a worker killed with -9."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE = 40.0
 
 
 def run_demo() -> int:
-    """Exit code 0 if nothing was lost."""
+    """Run the demo. Returns 0 if nothing was lost."""
     console = Console()
     logging.getLogger("veredus").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="veredus-demo-") as folder:
@@ -84,7 +84,7 @@ class Show:
 
         with self._progress() as progress:
             bar = progress.add_task(f"{TASKS:,} tasks", total=TASKS)
-            # The workers take a moment to load; what counts is how fast they run.
+            # Wait until the workers are loaded, so that only their speed is measured.
             await work.enqueue(0)
             await self._until(lambda: self._journal.count("work") == 1)
             began = time.monotonic()
@@ -172,20 +172,20 @@ class Show:
             return []
         return [
             ("numbered messages to clients", f"{seen.messages:,} in {seen.seconds:.1f} s, {seen.resumes} resumes"),
-            ("of them missing or out of order", f"{seen.missing} and {seen.disorder}"),
+            ("missing or out of order", f"{seen.missing} and {seen.disorder}"),
             ("requests answered exactly once", str(seen.answers)),
         ]
 
     async def _until(self, reached: Callable[[], bool], each_time: Callable[[], None] = lambda: None) -> None:
         give_up = time.monotonic() + PATIENCE
         while True:
-            self._journal.look()
+            self._journal.read()
             each_time()
             if reached():
                 return
             if time.monotonic() > give_up:
                 log = (Path(os.environ["VEREDUS_DATA"]) / "workers.log").read_text(errors="replace")
-                raise SystemExit(f"the demo got stuck; the workers said:\n{log[-2000:]}")
+                raise SystemExit(f"the demo did not finish; log of the workers:\n{log[-2000:]}")
             await asyncio.sleep(0.02)
 
     def _progress(self) -> Progress:

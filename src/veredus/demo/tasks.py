@@ -43,7 +43,7 @@ async def long_job(number: int, seconds: float) -> None:
 
 @app.action("deliver_letters", deadline=60)
 async def deliver_letters(letters: int) -> dict[str, int]:
-    """A client's request: every letter is a numbered notify, with one right before and one right after the response."""
+    """A client's request: every letter is a numbered message; one more precedes and one follows the response."""
     client = current().client
     for number in range(1, letters + 1):
         await client.notify({"letter": number}, type="letter")

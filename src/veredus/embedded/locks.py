@@ -1,4 +1,4 @@
-"""File locks that the kernel releases when their last holder dies, however it dies."""
+"""File locks that the kernel releases when their last holder dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if sys.platform != "win32":
 
 
 class Busy(Exception):
-    """Somebody else holds the lock, and went on holding it until the timeout."""
+    """Another process holds the lock, and did not release it before the timeout."""
 
 
 class Lock:
@@ -24,13 +24,13 @@ class Lock:
         self.descriptor = descriptor
 
     def release(self) -> None:
-        """Let go at once, also for a child that was forked meanwhile and shares the descriptor."""
+        """Release it at once, also for a child that was forked since and shares the descriptor."""
         if self.descriptor >= 0:
             fcntl.flock(self.descriptor, fcntl.LOCK_UN)
             self.leave_to_child()
 
     def leave_to_child(self) -> None:
-        """Close our end only: the lock now lives exactly as long as the child that inherited it."""
+        """Close only our descriptor: from now on the lock is held as long as the child that inherited it lives."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -45,7 +45,7 @@ class Lock:
 
 
 def take(path: Path, timeout: float) -> Lock:
-    """Take the lock for ourselves alone, or raise `Busy` after the timeout."""
+    """Take the exclusive lock, or raise `Busy` after the timeout."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         taken = waiting.until(lambda: _try(descriptor, fcntl.LOCK_EX), timeout)
@@ -59,12 +59,12 @@ def take(path: Path, timeout: float) -> Lock:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living process holds the lock. Creates nothing."""
+    """Whether a live process holds the lock. Creates nothing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    # A shared lock, so that two who look at the same moment do not take each other for the holder.
+    # A shared lock, so that two simultaneous checks do not take each other for the holder.
     with Lock(descriptor):
         return not _try(descriptor, fcntl.LOCK_SH)
 

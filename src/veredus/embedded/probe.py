@@ -1,4 +1,4 @@
-"""A tiny blocking Redis client over a unix socket: just enough to ask a server how it is and to shut it down."""
+"""A tiny blocking Redis client over a Unix socket: just enough to check a server and to shut it down."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from types import TracebackType
 TIMEOUT = 2.0
 
 
-class Refused(Exception):
+class ProbeRefused(Exception):
     """The server is alive and answered with an error such as LOADING or BUSY."""
 
 
 class Probe:
-    """One connection. Every method raises OSError when the server is not there or does not answer in time."""
+    """One connection. Every method raises OSError if the server is gone or does not answer in time."""
 
     def __init__(self, path: str, timeout: float = TIMEOUT) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -27,7 +27,7 @@ class Probe:
         self._reader = self._socket.makefile("rb")
 
     def ask(self, *words: str) -> str | None:
-        """Send one command and return its answer as text; no command that answers with an array."""
+        """Send one command and return its reply as text. Commands that reply with an array are not supported."""
         encoded = [word.encode() for word in words]
         parts = [b"*%d\r\n" % len(encoded), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded)]
         self._socket.sendall(b"".join(parts))
@@ -39,7 +39,7 @@ class Probe:
         return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
     def shut_down(self) -> None:
-        """Ask for a clean end; returns when the server has closed the connection."""
+        """Request a shutdown; returns when the server has closed the connection."""
         try:
             self.ask("SHUTDOWN")
         except ConnectionError:
@@ -51,7 +51,7 @@ class Probe:
         return bool(readable) and not self._socket.recv(1)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._reader.close()
         self._socket.close()
 
@@ -69,7 +69,7 @@ class Probe:
             raise ConnectionResetError("the server closed the connection")
         kind, rest = line[:1], line[1:-2].decode()
         if kind == b"-":
-            raise Refused(rest)
+            raise ProbeRefused(rest)
         if kind != b"$":
             return rest
         size = int(rest)

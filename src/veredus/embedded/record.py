@@ -1,4 +1,4 @@
-"""Which server wrote the data of a folder, and which program may therefore open them."""
+"""Which server wrote the data of a folder, and which program may therefore open it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from veredus.errors import EmbeddedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """Content of server.json. Product and version hold for good, the rest as long as that server lives."""
+class DataRecord:
+    """The content of server.json. Product and version are valid for good, the rest while that server lives."""
 
     product: str
     version: str
@@ -21,17 +21,17 @@ class Record:
     pid: int
 
 
-def write(folder: Folder, record: Record) -> None:
-    """Remember it."""
+def write(folder: Folder, record: DataRecord) -> None:
+    """Write the record."""
     write_whole(folder.record, json.dumps(asdict(record), indent=2) + "\n")
 
 
-def read(folder: Folder) -> Record | None:
-    """What is remembered; None for a folder without a record."""
+def read(folder: Folder) -> DataRecord | None:
+    """Read the record; None for a folder without one."""
     try:
         values = json.loads(folder.record.read_text())
         version_key(values["version"])
-        return Record(
+        return DataRecord(
             product=str(values["product"]),
             version=str(values["version"]),
             binary=str(values.get("binary", "")),
@@ -45,10 +45,11 @@ def read(folder: Folder) -> Record | None:
 
 
 def choose_binary(folder: Folder) -> Binary:
-    """The first program on this machine that may open the folder's data; raises when none may.
+    """The first program on this machine that may open the folder's data; raises if there is none.
 
-    A server that does not understand the files may start *empty* on them instead of failing (Redis 6.2 does so on
-    the files of Valkey 9), and the data would seem to be gone. So only the same product, not older, is let in.
+    A server that cannot read the files may start *empty* on them instead of failing (Redis 6.2 does so on the files of
+    Valkey 9), and the data would seem to be gone. So only the same product, in the same or a newer version, is
+    accepted.
     """
     found = candidates()
     record = read(folder)

@@ -1,4 +1,4 @@
-"""Start, share and stop the one server of a data folder, from whichever process asks."""
+"""Starts, shares and stops the server of a data folder, from any process."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import veredus
 from veredus.embedded import locks, record, settings, sockets, waiting
 from veredus.embedded.binary import Binary
 from veredus.embedded.folder import Folder
-from veredus.embedded.probe import Probe, Refused
+from veredus.embedded.probe import Probe, ProbeRefused
 from veredus.errors import EmbeddedError
 
 START_TIMEOUT = 30.0
-# Loading a large append-only file may take minutes; as long as the server says that it loads, it is worth waiting.
+# Loading a large append-only file may take minutes; wait as long as the server says that it is loading.
 LOADING_TIMEOUT = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class EmbeddedServer:
     """A running embedded server."""
 
     url: str
@@ -34,16 +34,14 @@ class Server:
 
     def describe(self) -> str:
         """One line for logs."""
-        home = os.path.expanduser("~")
-        data = "~" + self.data[len(home) :] if self.data.startswith(home + os.sep) else self.data
-        return f"embedded {self.product} {self.version} in {data} (pid {self.pid})"
+        return f"embedded {self.product} {self.version} in {settings.short(self.data)} (pid {self.pid})"
 
 
-def ensure(data: str | os.PathLike[str] | None = None, *, linger: float | None = None) -> Server:
+def ensure(data: str | os.PathLike[str] | None = None, *, linger: float | None = None) -> EmbeddedServer:
     """The server of this data folder: the running one, else a new one. Blocks until it answers.
 
-    Connect within `linger` seconds: that long after the last client has left (and after the last call of `ensure`)
-    the server is stopped. The latest caller's value holds. Call it again whenever the connection is refused.
+    Connect within `linger` seconds: the server is stopped that long after the last client has left (and after the last
+    call of `ensure`). The latest caller's value applies. Call it again whenever the connection is refused.
     """
     settings.refuse_if_forbidden()
     seconds = settings.linger_seconds(linger)
@@ -54,14 +52,15 @@ def ensure(data: str | os.PathLike[str] | None = None, *, linger: float | None =
         return _bring_up(folder)
 
 
-def status(data: str | os.PathLike[str] | None = None) -> Server | None:
-    """The server that runs on this data folder, or None. Never starts one, and never connects: looking is not use."""
+def status(data: str | os.PathLike[str] | None = None) -> EmbeddedServer | None:
+    """The server that is running on this data folder, or None. Never starts one, and never connects: this does not
+    count as use."""
     folder = Folder.at(data)
     return _recorded(folder) if _is_alive(folder) else None
 
 
 def stop(data: str | os.PathLike[str] | None = None, timeout: float = 10.0) -> bool:
-    """Shut the server down cleanly, with all data on disk; False when none ran."""
+    """Shut the server down, with all data on disk. Returns False if none was running."""
     folder = Folder.at(data)
     if not _is_alive(folder):
         return False
@@ -73,8 +72,8 @@ def stop(data: str | os.PathLike[str] | None = None, timeout: float = 10.0) -> b
             with Probe(known.socket, timeout) as probe:
                 probe.shut_down()
         except (FileNotFoundError, ConnectionError):
-            pass  # it no longer listens: a shutdown that was asked for earlier is under way
-        except (OSError, Refused) as exc:
+            pass  # it no longer listens: a shutdown that was requested earlier is in progress
+        except (OSError, ProbeRefused) as exc:
             raise EmbeddedError(f"the server (pid {known.pid}) of {folder.path} did not shut down: {exc}") from exc
         if not waiting.until(lambda: not _is_alive(folder), timeout):
             raise EmbeddedError(f"the server (pid {known.pid}) of {folder.path} still runs after {timeout:g} s")
@@ -82,32 +81,32 @@ def stop(data: str | os.PathLike[str] | None = None, timeout: float = 10.0) -> b
     return True
 
 
-def look(folder: Folder) -> Server | None:
-    """The server if it answers and has loaded its data, else None; raises `Refused` while it loads."""
+def look(folder: Folder) -> EmbeddedServer | None:
+    """The server if it answers and has loaded its data, else None; raises `Refused` while it is loading."""
     known = record.read(folder)
     if known is None:
         return None
     try:
         with Probe(known.socket) as probe:
             probe.ask("PING")
-    except Refused as exc:
+    except ProbeRefused as exc:
         if str(exc).startswith("LOADING"):
             raise
     except OSError:
         return None
-    # Read after the answer: whoever answers was recorded before it could, so this is about the one that answered.
+    # Read after the reply: a server writes its record before it can answer, so this is its record.
     return _recorded(folder)
 
 
-def _bring_up(folder: Folder) -> Server:
-    """Adopt or start, once each, and wait; the caller holds the start lock."""
+def _bring_up(folder: Folder) -> EmbeddedServer:
+    """Adopt or start the server, once each, and wait; the caller holds the start lock."""
     deadline, latest = waiting.Deadline(START_TIMEOUT), waiting.Deadline(LOADING_TIMEOUT)
     adopted = started = False
     while not (deadline.passed() or latest.passed()):
         if locks.is_held(folder.keeper_lock):
             try:
                 server = look(folder) if _is_alive(folder) else None
-            except Refused:
+            except ProbeRefused:
                 deadline.extend(START_TIMEOUT)
                 server = None
             if server is not None:
@@ -116,7 +115,7 @@ def _bring_up(folder: Folder) -> Server:
         elif started or (adopted and _is_alive(folder)):
             break
         elif _is_alive(folder):
-            # Its keeper was killed: a new one takes over the living server.
+            # Its keeper was killed: a new keeper adopts the live server.
             _spawn_keeper(folder, None)
             adopted = True
         else:
@@ -164,7 +163,7 @@ def _no_answer(folder: Folder, timed_out: bool) -> EmbeddedError:
 
 
 def hold_start_lock(folder: Folder, timeout: float) -> locks.Lock:
-    """One at a time: what starts or stops the server of a folder does so inside this lock."""
+    """Everything that starts or stops the server of a folder runs inside this lock, one at a time."""
     try:
         return locks.take(folder.start_lock, timeout)
     except locks.Busy as exc:
@@ -182,12 +181,12 @@ def _is_alive(folder: Folder) -> bool:
         raise EmbeddedError(f"cannot use {folder.path}: {exc}") from exc
 
 
-def _recorded(folder: Folder) -> Server | None:
-    """The server of the record, which is the living one if there is one; None while it is just being started."""
+def _recorded(folder: Folder) -> EmbeddedServer | None:
+    """The server in the record, which is the live one if there is one; None while it is being started."""
     known = record.read(folder)
     if known is None or not known.pid:
         return None
-    return Server(
+    return EmbeddedServer(
         url=sockets.url_of(known.socket),
         socket=known.socket,
         pid=known.pid,

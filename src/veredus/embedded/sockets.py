@@ -1,4 +1,4 @@
-"""Choose a path for the server's socket that is short enough for the kernel and private to this user."""
+"""Chooses a path for the server's socket that is short enough for the kernel and private to this user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST = 103
 
 
 def choose(data: Path) -> str:
-    """In the data folder where that fits, else under a name derived from it in a runtime folder of this user."""
+    """In the data folder if the path fits, else under a derived name in a runtime folder of this user."""
     inside = str(data / "server.sock")
     if _fits(inside):
         return inside
@@ -32,7 +32,7 @@ def choose(data: Path) -> str:
 
 
 def url_of(socket: str) -> str:
-    """The socket as a URL. Only what would end the path is escaped, so that usual paths stay readable."""
+    """The socket as a URL. Only characters that would end the path are escaped, so that usual paths stay readable."""
     escaped = socket.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
     return f"unix://{escaped}"
 
@@ -50,7 +50,7 @@ def _runtime_folders() -> Iterator[Path]:
 
 
 def _is_private(folder: Path) -> bool:
-    # lstat and not stat: in a shared folder such as /tmp somebody else may have put a link under this name.
+    # lstat, not stat: in a shared folder such as /tmp another user may have put a link under this name.
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()

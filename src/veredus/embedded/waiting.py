@@ -1,4 +1,4 @@
-"""Wait for a condition with a deadline: the only place of this room that reads the clock or sleeps."""
+"""Waits for a condition with a deadline. Only this module of the package reads the clock or sleeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ monotonic = time.monotonic
 
 
 def until(condition: Callable[[], bool], timeout: float, every: float = 0.01) -> bool:
-    """Ask until the condition holds; False when it did not within the timeout."""
+    """Check until the condition holds; False if it did not within the timeout."""
     deadline = monotonic() + timeout
     while not condition():
         if monotonic() >= deadline:
@@ -19,7 +19,7 @@ def until(condition: Callable[[], bool], timeout: float, every: float = 0.01) ->
 
 
 class Deadline:
-    """A moment that can be moved on while there is progress."""
+    """A deadline that is extended while there is progress."""
 
     def __init__(self, seconds: float) -> None:
         self._end = monotonic() + seconds
@@ -34,5 +34,5 @@ class Deadline:
 
 
 def nap(seconds: float = 0.01) -> None:
-    """Sleep a little between two looks."""
+    """Sleep briefly between two checks."""
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Who a client is: the hook that turns a token into an identity, and one for JSON Web Tokens ready made."""
+"""Authentication: Identity, the hook that returns it for a token, and `jwt`, a hook for JSON Web Tokens."""
 
 from __future__ import annotations
 
@@ -10,34 +10,37 @@ from typing import TYPE_CHECKING, Any
 
 from veredus.errors import ConfigError, Unauthorized
 from veredus.model.failure import drop_older_raises
+from veredus.model.names import is_utf8
 
 if TYPE_CHECKING:
-    from veredus.worker.executors.threads import ThreadPool
+    from veredus.handlers.executors.threads import ThreadPool
 
 LIMITS = ("request_rate", "request_burst", "open_requests")
-"""What an identity may be given of its own."""
+"""Settings that an identity may override."""
 
 _FAMILIES = {"HS": ("HS256", "HS384", "HS512"), "RS": ("RS256", "RS384", "RS512"), "ES": ("ES256", "ES384", "ES512")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who stands behind a connection."""
+    """The user of a connection, with groups and limits."""
 
     user: str
-    """Empty for nobody in particular: such a session belongs to whoever has its secret."""
+    """Empty for an anonymous client: its session belongs to the holder of the session's secret."""
     groups: tuple[str, ...] = ()
     """Joined when the session begins."""
     expires_at: float | None = None
-    """Unix seconds at which the connection is closed, to be resumed with a new token."""
+    """Unix seconds at which the connection is closed. The client may resume with a new token."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Limits of this client's own, by the names of the gateway's settings."""
+    """Limits for this client, by the names of the gateway's settings."""
     issued_at: float | None = None
-    """Unix seconds at which the token was issued, which `app.revoke` compares; None: when it was shown."""
+    """Unix seconds at which the token was issued, for `app.revoke`. None means: when the client presented it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.user, str) or len(self.user.encode("utf-8", "replace")) > 256:
-            raise ConfigError("user", self.user, "a text of at most 256 bytes")
+            raise ConfigError("user", self.user, "a string of at most 256 bytes")
+        if not is_utf8(self.user):
+            raise ConfigError("user", self.user, "a text that can be written as UTF-8")
         if not _is_instant(self.issued_at):
             raise ConfigError("issued_at", self.issued_at, "Unix seconds, or None")
         for name, value in self.limits.items():
@@ -56,11 +59,11 @@ MayJoin = Callable[[Identity, str], bool | Awaitable[bool]]
 
 
 _QUICK = "veredus_quick"
-"""An attribute of synchronous hooks that only compute for microseconds: a thread would cost more than they do."""
+"""Marks synchronous hooks that take microseconds and run on the loop, because a thread would cost more."""
 
 
 async def call_hook(threads: ThreadPool | None, hook: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function of the user's: on the loop if it is async, else in a thread, where it may take its time."""
+    """Call a user's function: on the loop if it is async, otherwise in a thread, where it may block."""
     is_async = inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
     if is_async or threads is None or hasattr(hook, _QUICK):
         found = hook(*arguments)
@@ -72,7 +75,7 @@ async def call_hook(threads: ThreadPool | None, hook: Callable[..., Any], *argum
 async def identify(
     authenticate: Authenticate | None, token: str, now: float, threads: ThreadPool | None = None
 ) -> Identity:
-    """Ask the hook. Whatever it raises means no; without a hook the token is the user's name, on loopback only."""
+    """Call the hook. Any exception means unauthorized. Without a hook the token is the user's name (loopback only)."""
     if authenticate is None:
         return Identity(user=token)
     try:
@@ -80,7 +83,7 @@ async def identify(
     except Unauthorized as exc:
         drop_older_raises(exc)
         raise
-    except Exception as exc:
+    except Exception as exc:  # a user's function may raise anything
         drop_older_raises(exc)
         raise Unauthorized(f"the authenticator failed: {type(exc).__name__}") from exc
     if not isinstance(identity, Identity):
@@ -100,11 +103,11 @@ def jwt(
     groups_claim: str = "groups",
     limits_claim: str = "limits",
 ) -> Authenticate:
-    """An authenticator for JSON Web Tokens: `sub` is the user, `exp` is required and ends the connection, `iat` is what
-    `app.revoke` compares.
+    """An authenticator for JSON Web Tokens. `sub` is the user. `exp` is required and ends the connection. `app.revoke`
+    compares `iat`.
 
-    `key` is the shared secret (HS...), or the public key as PEM (RS..., ES...). All algorithms are of one family: a
-    public key must never be taken for a shared secret.
+    `key` is the shared secret (HS...) or the public key as PEM (RS..., ES...). All algorithms must be of one family,
+    because a public key must never be used as a shared secret.
     """
     known = [name for family in _FAMILIES.values() for name in family]
     for name in algorithms:
@@ -135,7 +138,7 @@ def jwt(
         groups = claims.get(groups_claim) or ()
         limits = claims.get(limits_claim) or {}
         if not isinstance(groups, list | tuple) or not all(isinstance(group, str) for group in groups):
-            raise Unauthorized(f"token refused: {groups_claim} is not a list of texts")
+            raise Unauthorized(f"token refused: {groups_claim} is not a list of strings")
         if not isinstance(limits, dict):
             raise Unauthorized(f"token refused: {limits_claim} is not an object")
         try:

@@ -1,21 +1,25 @@
-"""A gateway's settings: frozen, validated; the command line and the environment are derived from these fields."""
+"""GatewayConfig: validated settings, from which the command line and the environment variables are derived."""
+
+# ruff: noqa: RUF009 - _setting returns a dataclass field
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veredus.errors import ConfigError
-from veredus.gateway.addresses import networks
+from veredus.gateway.address_limits import networks
 from veredus.gateway.auth import Authenticate, MayJoin
+from veredus.model import checks
 from veredus.model.hosts import is_loopback
 
 if TYPE_CHECKING:
-    from veredus.gateway.lifecycle import OnConnect, OnDisconnect
+    from veredus.gateway.client_hooks import OnConnect, OnDisconnect
+
+Check = Callable[[str, Any], Any]
 
 HTTP_TLS = ("auto", "on", "off")
 ADDRESS_CONNECTIONS = 500
@@ -24,7 +28,7 @@ ADDRESS_SESSIONS = 50.0
 POLICIES = ("reject", "drop_oldest", "close")
 
 
-class Endpoint(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where one listener listens."""
 
     host: str
@@ -33,264 +37,166 @@ class Endpoint(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def shifted(self, by: int) -> Endpoint:
-        """The port of process number `by`; port 0 stays "any"."""
-        return Endpoint(self.host, self.port + by if self.port else 0)
+    def shifted(self, by: int) -> ListenAddress:
+        """The address of process number `by`. Port 0 stays 0, any free port."""
+        return ListenAddress(self.host, self.port + by if self.port else 0)
 
 
-def _endpoint(name: str, value: Any) -> Endpoint | None:
+def _listen_address(name: str, value: Any) -> ListenAddress | None:
     """`host:port`, `[::1]:port` or `:port`; "off" for none."""
     if value is None or value == "off":
         return None
-    if isinstance(value, Endpoint):
+    if isinstance(value, ListenAddress):
         return value
     found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*):(\d{1,5})", value) if isinstance(value, str) else None
     if found is None or int(found[2]) > 65535:
         raise ConfigError(name, value, "HOST:PORT such as 127.0.0.1:8765, with a port from 0 to 65535, or off")
-    return Endpoint(found[1].strip("[]") or "0.0.0.0", int(found[2]))
+    return ListenAddress(found[1].strip("[]") or "0.0.0.0", int(found[2]))
 
 
-def _whole(least: int) -> Callable[[str, Any], int]:
-    def check(name: str, value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ConfigError(name, value, f"a whole number of at least {least}")
-        return value
-
-    return check
+def _whole(least: int) -> Check:
+    return partial(checks.whole, least=least)
 
 
-def _or_default(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+def _choice(choices: tuple[str, ...]) -> Check:
+    return partial(checks.choice, choices=choices)
+
+
+def _or_none(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
 def _networks(name: str, value: Any) -> tuple[str, ...]:
-    texts = _texts(name, value)
+    texts = checks.texts(name, value)
     networks(name, texts)
     return texts
 
 
-def _seconds(name: str, value: Any) -> float:
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number) or number <= 0:
-        raise ConfigError(name, value, "seconds above 0")
-    return float(number)
-
-
-def _rate(name: str, value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
-        raise ConfigError(name, value, "a number per second above 0")
-    return float(value)
-
-
-def _share(name: str, value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
-        raise ConfigError(name, value, "a share above 0, at most 1")
-    return float(value)
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(name, value, "a text")
-    return value
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    """A list, or one text with commas."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
-        raise ConfigError(name, value, "a list of texts, or one text with commas")
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-def _policy(name: str, value: Any) -> str:
-    if value not in POLICIES:
-        raise ConfigError(name, value, f"one of {', '.join(POLICIES)}", known=POLICIES)
-    return str(value)
-
-
-def _http_tls(name: str, value: Any) -> str:
-    if value not in HTTP_TLS:
-        raise ConfigError(name, value, f"one of {', '.join(HTTP_TLS)}", known=HTTP_TLS)
-    return str(value)
-
-
-def _function(name: str, value: Any) -> Any:
-    if value is not None and not callable(value):
-        raise ConfigError(name, value, "a function")
-    return value
-
-
 def _functions(name: str, value: Any) -> tuple[Any, ...]:
-    """One, or several."""
+    """One function, or several."""
     functions = (value,) if callable(value) else tuple(value or ())
-    for one in functions:
-        _function(name, one)
-    return functions
+    return tuple(checks.function(name, one) for one in functions)
 
 
-def _option(check: Callable[[str, Any], Any], text: str = "", kind: type | None = None) -> dict[str, Any]:
-    """What is kept with a field: its check; with a text it is an option of the command line too, of this kind if its
-    default does not say."""
-    return {"check": check, "help": text, "kind": kind}
+def _setting(default: Any, check: Check, text: str = "", kind: type | None = None) -> Any:
+    """A field with its check. With a help text it is also a command-line option; `kind` is the option's type where the
+    default does not show it."""
+    return field(default=default, metadata={"check": check, "help": text, "kind": kind})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
     """Durations in seconds, sizes in bytes."""
 
-    ws: Endpoint | None = field(
-        default=Endpoint("127.0.0.1", 8765),
-        metadata=_option(_endpoint, "WebSocket: HOST:PORT, shared by all processes; off for none."),
+    ws: ListenAddress | None = _setting(
+        ListenAddress("127.0.0.1", 8765), _listen_address, "WebSocket HOST:PORT, shared by all processes; off for none."
     )
-    quic: Endpoint | None = field(
-        default=Endpoint("127.0.0.1", 8766),
-        metadata=_option(_endpoint, "QUIC: HOST:PORT of the first process, the next has the next port."),
+    quic: ListenAddress | None = _setting(
+        ListenAddress("127.0.0.1", 8766),
+        _listen_address,
+        "QUIC HOST:PORT of the first process; each further process uses the next port; off for none.",
     )
-    http: Endpoint | None = field(
-        default=Endpoint("127.0.0.1", 8767),
-        metadata=_option(_endpoint, "Health, sessions, push API: HOST:PORT of the first process."),
+    http: ListenAddress | None = _setting(
+        ListenAddress("127.0.0.1", 8767),
+        _listen_address,
+        "HTTP HOST:PORT of the first process, for health, sessions and the push API; off for none.",
     )
-    processes: int = field(default=1, metadata=_option(_whole(1), "Processes under a supervisor."))
-    certificate: str = field(
-        default="", metadata=_option(_text, "PEM file with the certificate chain for TLS; QUIC makes its own without.")
+    processes: int = _setting(1, _whole(1), "Number of gateway processes.")
+    certificate: str = _setting(
+        "", checks.text, "PEM file with the TLS certificate chain. Without it, QUIC uses a self-signed certificate."
     )
-    key: str = field(default="", metadata=_option(_text, "PEM file with the certificate's private key."))
-    path: str = field(default="/", metadata=_option(_text, "The WebSocket's path."))
-    origins: tuple[str, ...] = field(
-        default=(), metadata=_option(_texts, "Origins that browsers may come from, with commas; default any.")
+    key: str = _setting("", checks.text, "PEM file with the certificate's private key.")
+    path: str = _setting("/", checks.text, "URL path of the WebSocket.")
+    origins: tuple[str, ...] = _setting(
+        (), checks.texts, "Origins that browsers may connect from, separated by commas; default: any."
     )
-    http_token: str = field(
-        default="", metadata=_option(_text, "Bearer token of the push API; without it, it serves loopback only.")
+    http_token: str = _setting(
+        "", checks.text, "Bearer token for the push API. Without it, the push API serves loopback only."
     )
-    authenticate: Authenticate | None = field(default=None, metadata=_option(_function))
-    """Token to Identity, or Unauthorized; called at every attach."""
-    may_join: MayJoin | None = field(default=None, metadata=_option(_function))
-    """(identity, group) to bool: whether a client may join a group by itself; without it none may."""
-    on_connect: tuple[OnConnect, ...] = field(default=(), metadata=_option(_functions))
-    """Told of every connection that was welcomed."""
-    on_disconnect: tuple[OnDisconnect, ...] = field(default=(), metadata=_option(_functions))
-    """Told of the end of those, with the reason."""
+    authenticate: Authenticate | None = _setting(None, _or_none(checks.function))
+    """Returns the Identity for a token, or raises Unauthorized. Called at every attach."""
+    may_join: MayJoin | None = _setting(None, _or_none(checks.function))
+    """(identity, group) to bool: whether a client may join a group by itself. Without this hook, none may."""
+    on_connect: tuple[OnConnect, ...] = _setting((), _functions)
+    """Called after every welcome."""
+    on_disconnect: tuple[OnDisconnect, ...] = _setting((), _functions)
+    """Called when such a connection ends, with the reason."""
 
-    heartbeat: float = field(default=25.0, metadata=_option(_seconds, "A ping after so many seconds without a frame."))
-    pong: float = field(default=10.0, metadata=_option(_seconds, "A connection without an answer for so long is dead."))
-    hello_timeout: float = field(
-        default=10.0, metadata=_option(_seconds, "The first frame must come within so many seconds.")
+    heartbeat: float = _setting(25.0, checks.seconds, "Send a ping after this many seconds without a frame.")
+    pong: float = _setting(10.0, checks.seconds, "Close a connection that does not answer a ping within this time.")
+    hello_timeout: float = _setting(10.0, checks.seconds, "Time limit for a client's first frame.")
+    session_ttl: float = _setting(120.0, checks.seconds, "How long a session without a connection lives.")
+    window_messages: int = _setting(256, _whole(1), "Unacknowledged messages in flight to one client.")
+    window_bytes: int = _setting(256 * 1024, _whole(1024), "Unacknowledged bytes in flight to one client.")
+    quota_entries: int = _setting(1000, _whole(1), "Messages stored for one session.")
+    quota_bytes: int = _setting(1024 * 1024, _whole(1024), "Bytes stored for one session.")
+    policy: str = _setting("reject", _choice(POLICIES), "When the quota is full: reject, drop_oldest or close.")
+    sessions_per_user: int = _setting(5, _whole(1), "Sessions of one user; one more ends the oldest.")
+    message_timeout: float = _setting(
+        30.0, checks.seconds, "Resend a message that is unacknowledged for half this time."
     )
-    session_ttl: float = field(
-        default=120.0, metadata=_option(_seconds, "A session without a connection lives so long.")
-    )
-    window_messages: int = field(
-        default=256, metadata=_option(_whole(1), "Unacknowledged messages in flight to one client.")
-    )
-    window_bytes: int = field(
-        default=256 * 1024, metadata=_option(_whole(1024), "Unacknowledged bytes in flight to one client.")
-    )
-    quota_entries: int = field(default=1000, metadata=_option(_whole(1), "Messages kept for one session."))
-    quota_bytes: int = field(default=1024 * 1024, metadata=_option(_whole(1024), "Bytes kept for one session."))
-    policy: str = field(
-        default="reject", metadata=_option(_policy, "When the quota is full: reject, drop_oldest or close.")
-    )
-    sessions_per_user: int = field(
-        default=5, metadata=_option(_whole(1), "Beyond them the user's oldest session is superseded.")
-    )
-    message_timeout: float = field(
-        default=30.0, metadata=_option(_seconds, "Unacknowledged for half of this: sent again.")
-    )
-    max_retries: int = field(
-        default=3, metadata=_option(_whole(0), "How often; then the connection is closed, to be resumed.")
-    )
-    cleanup_interval: float = field(default=10.0, metadata=_option(_seconds, "How often that is checked."))
-    max_queue_size: int = field(
-        default=1000, metadata=_option(_whole(1), "Messages of one client that wait for their turn.")
-    )
-    max_frame: int = field(default=64 * 1024, metadata=_option(_whole(1024), "Bytes of one frame from a client."))
+    max_retries: int = _setting(3, _whole(0), "Resends of one message; after these the connection is closed.")
+    cleanup_interval: float = _setting(10.0, checks.seconds, "How often unacknowledged messages are checked.")
+    max_queue_size: int = _setting(1000, _whole(1), "Messages of one client that wait to be sent.")
+    max_frame: int = _setting(64 * 1024, _whole(1024), "Bytes of one frame from a client.")
 
-    request_rate: float = field(default=50.0, metadata=_option(_rate, "Requests per second of one session."))
-    request_burst: int = field(default=100, metadata=_option(_whole(1), "Requests of one session at once."))
-    open_requests: int = field(default=32, metadata=_option(_whole(1), "Unanswered requests of one session."))
-    handlers: int = field(default=100, metadata=_option(_whole(1), 'Handlers of where="gateway" at once.'))
-    max_connections: int = field(default=10_000, metadata=_option(_whole(1), "Connections of one process."))
-    max_request_rate: float = field(default=20_000.0, metadata=_option(_rate, "Requests per second of one process."))
-    max_upstream: int = field(default=10_000, metadata=_option(_whole(1), "Unanswered requests of one process."))
-    warn_share: float = field(
-        default=0.8, metadata=_option(_share, "From this share of the three limits above it warns.")
+    request_rate: float = _setting(50.0, checks.rate, "Requests per second of one session.")
+    request_burst: int = _setting(100, _whole(1), "Requests that one session may send at once.")
+    open_requests: int = _setting(32, _whole(1), "Unanswered requests of one session.")
+    handlers: int = _setting(100, _whole(1), 'Concurrent handlers of actions with where="gateway".')
+    max_connections: int = _setting(10_000, _whole(1), "Connections of one process.")
+    max_request_rate: float = _setting(20_000.0, checks.rate, "Requests per second of one process.")
+    max_upstream: int = _setting(10_000, _whole(1), "Unanswered requests of one process.")
+    warn_share: float = _setting(0.8, checks.share, "Warn when a process reaches this share of the three limits above.")
+    accept_rate: float = _setting(1000.0, checks.rate, "New WebSocket connections per second of one process.")
+    quic_accept_rate: float = _setting(200.0, checks.rate, "New QUIC connections per second of one process.")
+    quic_handshakes: int = _setting(
+        100, _whole(1), "Unfinished QUIC handshakes; above this, clients must prove their address first (Retry)."
     )
-    accept_rate: float = field(
-        default=1000.0, metadata=_option(_rate, "New WebSocket connections per second of one process.")
+    quic_datagram_rate: float = _setting(
+        2000.0, checks.rate, "Datagrams per second from one QUIC connection, in addition to as many as it is sent."
     )
-    quic_accept_rate: float = field(
-        default=200.0, metadata=_option(_rate, "New QUIC connections per second of one process.")
+    ack_rate: float = _setting(1000.0, checks.rate, "Acks and pongs without news per second from one connection.")
+    control_rate: float = _setting(
+        100.0, checks.rate, "WebSocket pings, pongs and fragments per second from one connection."
     )
-    quic_handshakes: int = field(
-        default=100,
-        metadata=_option(
-            _whole(1), "Unfinished QUIC handshakes; beyond them clients show their address first (Retry)."
-        ),
+    address_connections: int | None = _setting(
+        None,
+        _or_none(_whole(1)),
+        f"Open connections of one address (IPv6: /64); default {ADDRESS_CONNECTIONS}, unlimited on loopback.",
+        int,
     )
-    quic_datagram_rate: float = field(
-        default=2000.0,
-        metadata=_option(_rate, "Datagrams per second of one QUIC connection, beside as many as it is sent."),
+    address_handshakes: float | None = _setting(
+        None,
+        _or_none(checks.rate),
+        f"New connections per second of one address; default {ADDRESS_HANDSHAKES:g}, unlimited on loopback.",
+        float,
     )
-    ack_rate: float = field(
-        default=1000.0, metadata=_option(_rate, "Acks and pongs per second of one connection that say nothing new.")
+    address_sessions: float | None = _setting(
+        None,
+        _or_none(checks.rate),
+        f"New sessions per second of one address; default {ADDRESS_SESSIONS:g}, unlimited on loopback.",
+        float,
     )
-    control_rate: float = field(
-        default=100.0, metadata=_option(_rate, "WebSocket pings, pongs and fragments per second of one connection.")
+    trusted_proxies: tuple[str, ...] = _setting(
+        (), _networks, "Proxies whose X-Forwarded-For is trusted: addresses or networks, separated by commas."
     )
-    address_connections: int | None = field(
-        default=None,
-        metadata=_option(
-            _or_default(_whole(1)),
-            f"Open connections of one address (IPv6: /64); default {ADDRESS_CONNECTIONS}, and any on loopback.",
-            int,
-        ),
+    http_tls: str = _setting(
+        "auto", _choice(HTTP_TLS), "TLS for HTTP: on, off, or auto (on beyond loopback if there is a certificate)."
     )
-    address_handshakes: float | None = field(
-        default=None,
-        metadata=_option(
-            _or_default(_rate),
-            f"New connections per second of one address; default {ADDRESS_HANDSHAKES:g}, and any on loopback.",
-            float,
-        ),
+    http_timeout: float = _setting(10.0, checks.seconds, "Time limit for receiving a complete request of the push API.")
+    hook_threads: int = _setting(32, _whole(1), "Threads for synchronous hooks, and connection hooks that run at once.")
+    drain: float = _setting(
+        30.0, checks.seconds, "At a stop, move the clients to other gateways over this many seconds."
     )
-    address_sessions: float | None = field(
-        default=None,
-        metadata=_option(
-            _or_default(_rate),
-            f"New sessions per second of one address; default {ADDRESS_SESSIONS:g}, and any on loopback.",
-            float,
-        ),
+    position_check: float = _setting(
+        60.0, checks.seconds, "How often each session's position is compared with its log."
     )
-    trusted_proxies: tuple[str, ...] = field(
-        default=(),
-        metadata=_option(
-            _networks, "Proxies, as addresses or networks with commas: X-Forwarded-For is believed of them only."
-        ),
-    )
-    http_tls: str = field(
-        default="auto",
-        metadata=_option(
-            _http_tls, "Whether HTTP speaks TLS: on, off, or auto: beyond loopback, if there is a certificate."
-        ),
-    )
-    http_timeout: float = field(
-        default=10.0, metadata=_option(_seconds, "A request of the push API must be complete within so many seconds.")
-    )
-    hook_threads: int = field(
-        default=32,
-        metadata=_option(_whole(1), "Threads for synchronous hooks; as many hooks of connections run at once."),
-    )
-    drain: float = field(
-        default=30.0, metadata=_option(_seconds, "At a stop, clients are moved elsewhere over so many seconds.")
-    )
-    position_check: float = field(
-        default=60.0, metadata=_option(_seconds, "How often each session's position is compared with its log.")
-    )
-    probe: float = field(default=5.0, metadata=_option(_seconds, "How often the way of the wake-ups is probed."))
+    probe: float = _setting(5.0, checks.seconds, "How often the gateway checks that hints from Redis arrive.")
 
     @classmethod
     def make(cls, **given: Any) -> GatewayConfig:
-        """Check everything, name what is wrong."""
+        """Validate the settings. Raises ConfigError."""
         checks = {one.name: one.metadata["check"] for one in fields(cls)}
         for name in given:
             if name not in checks:
@@ -314,10 +220,10 @@ class GatewayConfig:
         return self.http_tls == "on"
 
     def _check_exposure(self) -> None:
-        """What is reachable from elsewhere must know who comes."""
+        """Listeners that other machines can reach need authentication."""
         for name in ("ws", "quic"):
-            endpoint: Endpoint | None = getattr(self, name)
-            if self.authenticate is None and endpoint is not None and not is_loopback(endpoint.host):
-                raise ConfigError(name, str(endpoint), "a loopback address: beyond it, authenticate= is needed")
+            address: ListenAddress | None = getattr(self, name)
+            if self.authenticate is None and address is not None and not is_loopback(address.host):
+                raise ConfigError(name, str(address), "a loopback address, or authenticate= as well")
         if self.http is not None and not self.http_token and not is_loopback(self.http.host):
-            raise ConfigError("http", str(self.http), "a loopback address: beyond it, http_token= is needed")
+            raise ConfigError("http", str(self.http), "a loopback address, or http_token= as well")

@@ -1,17 +1,17 @@
-"""Whether delivery works, not only whether the process lives; and the figures of one node."""
+"""GatewaySigns: whether delivery works, not only whether the process is alive."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 STUCK_AFTER = 10.0
-"""Seconds for which the logs may be unreadable, or the node unannounced, before health is red."""
+"""Seconds without log reads, hints or heartbeats after which the gateway is unhealthy."""
 BEHIND = 2.0
-"""Seconds by which the event loop may be late."""
+"""Seconds by which the event loop may be late before the gateway is unhealthy."""
 
 
-class Signs(NamedTuple):
-    """What health is judged by; ages in seconds."""
+class GatewaySigns(NamedTuple):
+    """The measurements behind the health checks; ages in seconds."""
 
     hints_arrive: bool
     hints_missing_for: float
@@ -21,28 +21,28 @@ class Signs(NamedTuple):
     draining: bool
     listening: bool
     restarting: tuple[str, ...] = ()
-    """What has ended in this process and is not back yet, with the reason."""
+    """Parts of this process that failed and are not running again yet, with the reason."""
 
 
-def problems(signs: Signs) -> list[str]:
-    """Why clients do not get what they should; empty if they do."""
+def problems(signs: GatewaySigns) -> list[str]:
+    """Why delivery does not work; empty if it works."""
     found = []
     if not signs.hints_arrive and signs.hints_missing_for > STUCK_AFTER:
-        found.append(f"no hints: the probe of pub/sub has been missed for {signs.hints_missing_for:.0f} s")
+        found.append(f"no hints: no pub/sub probe has arrived for {signs.hints_missing_for:.0f} s")
     if signs.log_unreadable_for > STUCK_AFTER:
-        found.append(f"the logs cannot be read for {signs.log_unreadable_for:.0f} s")
+        found.append(f"the logs have been unreadable for {signs.log_unreadable_for:.0f} s")
     if signs.beat_age > STUCK_AFTER:
-        found.append(f"no heartbeat of this node reached the store for {signs.beat_age:.0f} s")
+        found.append(f"no heartbeat of this node has reached the store for {signs.beat_age:.0f} s")
     if signs.loop_late_by > BEHIND:
         found.append(f"the event loop is {signs.loop_late_by:.1f} s late")
     return [*found, *signs.restarting]
 
 
-def not_ready(signs: Signs) -> list[str]:
-    """Why no new client should be sent here; judged at once, without patience."""
+def not_ready(signs: GatewaySigns) -> list[str]:
+    """Why no new client should be sent here, without any tolerance in time."""
     found = problems(signs)
     if signs.draining:
-        found.append("draining: clients are being moved elsewhere")
+        found.append("draining: clients are being moved to other gateways")
     if not signs.listening:
         found.append("not listening")
     if not found and not signs.hints_arrive:

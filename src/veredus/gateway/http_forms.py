@@ -1,4 +1,4 @@
-"""What other services send to the gateway's HTTP port, checked; a wrong field is named."""
+"""Parses and checks the bodies and queries of the push API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIELDS = {
 
 
 class BadBody(VeredusError):
-    """Something in a body is wrong; the text names it."""
+    """A body is invalid; the text names the field."""
 
 
 def read_push(row: Any, where: str = "") -> dict[str, Any]:
@@ -47,15 +47,15 @@ def read_push(row: Any, where: str = "") -> dict[str, Any]:
     if kind == "everyone":
         call["everyone"] = True
     elif not isinstance(target, str) or not target:
-        raise BadBody(f"{where}target_id: got {target!r}, expected the {kind}'s id as a text")
+        raise BadBody(f"{where}target_id: got {target!r}, expected the {kind}'s id as a string")
     else:
         call["user" if kind == "openid" else kind] = target
     for name, key in (("msg_type", "type"), ("title", "title"), ("content", "content"), ("dedupe_key", "dedupe_key")):
         if (value := row.get(name)) is not None:
-            call[key] = _typed(where, name, value, str, "a text")
+            call[key] = _typed(where, name, value, str, "a string")
     if (metadata := row.get("metadata")) is not None:
         if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-            raise BadBody(f"{where}metadata: got {metadata!r}, expected an object of texts")
+            raise BadBody(f"{where}metadata: got {metadata!r}, expected an object of strings")
         call["metadata"] = metadata
     for name in ("ttl", "wait"):
         if (value := row.get(name)) is not None:
@@ -71,19 +71,21 @@ def _read_binding(row: Mapping[str, Any], where: str, kind: str, call: dict[str,
         raise BadBody(f"{where}sync_hint: got {given!r}, expected 0, 1, 2 or one of {', '.join(HINTS)}")
     rid = row.get("bind_client_seq_id")
     if hint and kind != "session":
-        raise BadBody(f"{where}sync_hint: got {given!r}, expected 0 for target_type {kind}: a request has one session")
+        raise BadBody(
+            f"{where}sync_hint: got {given!r}, expected 0 for target_type {kind}: a request belongs to one session"
+        )
     if hint and (not isinstance(rid, int) or isinstance(rid, bool) or rid < 1):
-        raise BadBody(f"{where}bind_client_seq_id: got {rid!r}, expected the request's number, needed by sync_hint")
+        raise BadBody(f"{where}bind_client_seq_id: got {rid!r}, expected the request's number, which sync_hint needs")
     if hint:
         call["sync_hint"] = SyncHint(hint)
         call["bind"] = rid
         for name in ("late", "on_fail"):
             if (value := row.get(name)) is not None:
-                call[name] = _typed(where, name, value, str, "a text")
+                call[name] = _typed(where, name, value, str, "a string")
 
 
 def _data(row: Mapping[str, Any], where: str) -> Any:
-    """`data` is any JSON value; bytes come as base64 in `data64`."""
+    """`data` is any JSON value; `data64` has bytes as base64."""
     if row.get("data64") is None:
         return row.get("data")
     try:
@@ -101,11 +103,11 @@ def _typed(where: str, name: str, value: Any, kind: Any, expected: str) -> Any:
 def read_disconnect(given: Any) -> dict[str, Any]:
     """Arguments of `app.disconnect`, which checks the values."""
     call = _object(given, ("session", "user", "reason"))
-    return {name: _typed("", name, value, str, "a text") for name, value in call.items()}
+    return {name: _typed("", name, value, str, "a string") for name, value in call.items()}
 
 
 def read_revoke(given: Any) -> dict[str, Any]:
-    """Arguments of `app.revoke`; `before` is Unix seconds, or an instant as text."""
+    """Arguments of `app.revoke`; `before` is Unix seconds or an ISO 8601 string."""
     call = _object(given, ("user", "before", "keep"))
     if "user" not in call:
         raise BadBody("user: missing, expected the user's name")
@@ -131,7 +133,7 @@ def read_members(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _object(given: Any, known: Sequence[str]) -> dict[str, Any]:
-    """Without the fields that are null."""
+    """The fields that are not null."""
     if not isinstance(given, Mapping):
         raise BadBody(f"body: expected an object, got {type(given).__name__}")
     for name in given:

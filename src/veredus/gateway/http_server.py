@@ -1,4 +1,4 @@
-"""uvicorn behind our own door: limits per address, TLS, and deadlines for requests and for those who do not read."""
+"""uvicorn behind our own acceptor, with limits per address, TLS, and deadlines for requests and slow readers."""
 
 from __future__ import annotations
 
@@ -12,96 +12,98 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from veredus.link.transports.base import Doorkeeper
-from veredus.link.transports.door import Door, Visit
+from veredus.link.transports.base import Admission
+from veredus.link.transports.tcp_acceptor import AcceptedSocket, TcpAcceptor
 
 _Base: Any = AutoHTTPProtocol
 
 
-class PatientProtocol(_Base):  # type: ignore[misc]
-    """One connection. A request, headers and body, must be complete within `timeout` seconds of its first byte, the
-    first one of the accept; a response must be read within as many."""
+class DeadlineProtocol(_Base):  # type: ignore[misc]
+    """One connection. A request must be complete within `timeout` seconds of its first byte (the first request: of the
+    accept), and the client must read a response within the same time."""
 
-    def __init__(self, visit: Visit, timeout: float, **arguments: Any) -> None:
+    def __init__(self, accepted: AcceptedSocket, timeout: float, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._visit = visit
+        self._accepted = accepted
         self._timeout = timeout
         self._timer: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
-        self._whole: Any = None
-        """The last request that has come whole, as uvicorn's `cycle`."""
+        self._unread_timer: asyncio.TimerHandle | None = None
+        self._complete: Any = None
+        """The last complete request, as uvicorn's `cycle`."""
 
     def connection_made(self, transport: Any) -> None:
-        self._visit.transport = transport
-        self._visit.let_in()
+        self._accepted.transport = transport
+        self._accepted.admit()
         super().connection_made(transport)
-        self._start()
+        self._start_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         cycle = self.cycle
-        if cycle is not None and cycle is not self._whole and not cycle.more_body:
-            self._whole = cycle
-            self._stop()
+        if cycle is not None and cycle is not self._complete and not cycle.more_body:
+            self._complete = cycle
+            self._stop_timer()
         elif self._timer is None:
-            self._start()
+            self._start_timer()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._unread is None:
-            self._unread = asyncio.get_running_loop().call_later(self._timeout, self._visit.give_up)
+        if self._unread_timer is None:
+            self._unread_timer = asyncio.get_running_loop().call_later(self._timeout, self._accepted.give_up)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
-        if self._unread is not None:
-            self._unread.cancel()
-        self._visit.end()
+        self._stop_timer()
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+        self._accepted.end()
         super().connection_lost(exc)
 
-    def _start(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._timeout, self._late)
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._timeout, self._timed_out)
 
-    def _stop(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _late(self) -> None:
+    def _timed_out(self) -> None:
         self._timer = None
         cycle = self.cycle
-        if cycle is None or cycle.more_body or (cycle is self._whole and cycle.response_complete):
-            self._visit.give_up()
-        elif cycle is self._whole:  # the one before is being answered, and bytes of the next have come
-            self._start()
+        if cycle is None or cycle.more_body or (cycle is self._complete and cycle.response_complete):
+            self._accepted.give_up()
+        elif cycle is self._complete:  # still answering; bytes of the next request have arrived
+            self._start_timer()
         else:
-            self._whole = cycle
+            self._complete = cycle
 
 
-class PatientServer(uvicorn.Server):
-    """Signals are the gateway's business, and so is who may connect."""
+class DeadlineServer(uvicorn.Server):
+    """The gateway handles signals and admits connections, not uvicorn."""
 
     servers: list[Any] = []  # noqa: RUF012 - set when it starts
 
     def __init__(
-        self, config: uvicorn.Config, *, keeper: Doorkeeper, tls: ssl.SSLContext | None, timeout: float
+        self, config: uvicorn.Config, *, admission: Admission, tls: ssl.SSLContext | None, timeout: float
     ) -> None:
         super().__init__(config)
-        self._keeper, self._tls, self._timeout = keeper, tls, timeout
+        self._admission, self._tls, self._timeout = admission, tls, timeout
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
-        self.servers = [Door(sockets or [], self._protocol, keeper=self._keeper, tls=self._tls, deadline=self._timeout)]
+        self.servers = [
+            TcpAcceptor(sockets or [], self._protocol, admission=self._admission, tls=self._tls, deadline=self._timeout)
+        ]
         self.started = True
 
-    def _protocol(self, visit: Visit) -> asyncio.BaseProtocol:
-        return PatientProtocol(
-            visit,
+    def _protocol(self, accepted: AcceptedSocket) -> asyncio.BaseProtocol:
+        return DeadlineProtocol(
+            accepted,
             self._timeout,
             config=self.config,
             server_state=self.server_state,

@@ -1,4 +1,4 @@
-"""How much is let in: rates, counts and the levels at which the gateway warns and refuses. Time is an argument."""
+"""Limits of one process: request rate, counts, and the levels for warnings and refusals. Time is an argument."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ REFUSALS = (
     "connections", "requests", "upstream", "accepts", "rate", "open", "frames", "silent", "datagrams",
     "address_connections", "address_handshakes", "address_sessions",
 )  # fmt: skip
-"""Why something was refused, or a connection ended: counted under these names."""
+"""Names of the counters: why something was refused or a connection ended."""
 
 
 class Refusal(NamedTuple):
-    """Why a request is not accepted; nothing was changed by it, so the same request may be sent again."""
+    """Why a request is not accepted. It changed nothing, so the client may send it again."""
 
     code: int
     reason: str
@@ -25,9 +25,8 @@ class Refusal(NamedTuple):
 
 
 class SlidingWindow:
-    """Events per second over the last `seconds`. A slot counts until all of it is older than that, so no stretch that
-    long has more events than it says. Slots leave one by one: there is no instant at which the window empties as a
-    whole. Only what was let in is counted."""
+    """Events per second over the last `seconds`. A slot counts until all of it is older, so the rate is never too low.
+    Slots expire one by one, so the window never empties at once. Only admitted events are counted."""
 
     __slots__ = ("_counts", "_head", "_seconds", "_slot", "_total")
 
@@ -70,8 +69,8 @@ def level(value: float, limit: float, warn_share: float) -> Level:
 
 
 class Overload:
-    """The three gauges of one process: connections, requests per second, unanswered requests. Heartbeats and acks pass
-    none of them."""
+    """The three limits of one process: connections, requests per second, unanswered requests. Heartbeats and acks are
+    not limited here."""
 
     def __init__(self, *, connections: int, request_rate: float, upstream: int, warn_share: float) -> None:
         self._limits = {"connections": float(connections), "requests": request_rate, "upstream": float(upstream)}
@@ -95,7 +94,7 @@ class Overload:
         return True
 
     def admit_request(self, now: float) -> Refusal | None:
-        """None if it may pass; then it counts."""
+        """Admit and count a request, or return the refusal."""
         if self._window.rate(now) >= self._limits["requests"]:
             self.refused["requests"] += 1
             return Refusal(503, "overloaded: too many requests", True, 500)

@@ -1,1 +1,1 @@
-"""Looking into a running system, changing what waits in it, and mending what was damaged."""
+"""Read, search, change, diagnose and repair the queues of a running system."""

@@ -1,4 +1,4 @@
-"""Changes of one task that need its message: another payload, another queue."""
+"""Changes of one task that rewrite its message: edit the payload, move to another queue."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from veredus.inspector.refusals import refusal
 from veredus.model.message import TaskMessage
-from veredus.store.moves import Move, Moves
-from veredus.store.tasks import CHANGED, DONE, NO_TASK, Tasks
+from veredus.store.inspect.moves import Move, Moves
+from veredus.store.inspect.tasks import CHANGED, DONE, NO_TASK, Tasks
 from veredus.wire import keys
 from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
 
 _TRIES = 10
-"""How often a message that somebody else changes in the same moment is read again."""
+"""How often a message is read again because another client changed it at the same time."""
 _PAUSE = 0.02
-"""Seconds at most between two tries, so that several who change one task do not keep in step."""
+"""Longest random pause between two tries in seconds, so that concurrent editors get out of step."""
 
 
 async def edit_payload(tasks: Tasks, queue: str, task_id: str, payload: Any) -> bool:
@@ -29,7 +29,10 @@ async def edit_payload(tasks: Tasks, queue: str, task_id: str, payload: Any) -> 
         if old is None:
             return False
         message = _decoded(old, queue, task_id)
-        lock = keys.unique(queue, message.type, data) if message.unique_key else ""
+        lock = message.unique_key
+        of_payload = {keys.unique(queue, message.type, one) for one in (message.payload, message.payload or None)}
+        if lock in of_payload:  # else it was made with unique_key, which does not change with the payload
+            lock = keys.unique(queue, message.type, data)
         new = encode_task(replace(message, payload=data or b"", unique_key=lock))
         code = await tasks.edit(queue, task_id, old, new, lock)
         if code != CHANGED:
@@ -45,7 +48,7 @@ async def move(tasks: Tasks, moves: Moves, queue: str, task_id: str, target: str
     code = NO_TASK
     for _ in range(_TRIES):
         old = await tasks.message(queue, task_id)
-        if old is None:  # gone; or an earlier try across a cluster deleted it here and got no further
+        if old is None:  # deleted, or an interrupted move between cluster slots already deleted the original
             return await moves.move(Move(task_id, queue, target, b"", b"", "", "")) == DONE
         message = _decoded(old, queue, task_id)
         lock = _lock_in(target, queue, message.unique_key)
@@ -61,7 +64,8 @@ async def move(tasks: Tasks, moves: Moves, queue: str, task_id: str, target: str
 
 
 def _lock_in(target: str, queue: str, lock: str) -> str:
-    """The same lock in another queue: only the prefix differs, so that no payload and an empty one stay apart."""
+    """The same lock in another queue. Only the prefix changes: hashing the payload again would give the same lock to an
+    empty payload and to none."""
     prefix = keys.queue_prefix(queue)
     return keys.queue_prefix(target) + lock.removeprefix(prefix) if lock.startswith(prefix) else ""
 
@@ -74,7 +78,7 @@ def _decoded(data: bytes, queue: str, task_id: str) -> TaskMessage:
 
 
 def _bytes(payload: Any) -> bytes | None:
-    """Bytes travel as they are, None as no payload at all, anything else as JSON."""
+    """Bytes are stored as they are, None as no payload, anything else as JSON."""
     if payload is None or isinstance(payload, bytes):
         return payload
     if isinstance(payload, bytearray | memoryview):

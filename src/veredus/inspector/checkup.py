@@ -1,4 +1,4 @@
-"""The examination of one queue: pages of keys and containers, and a second, exact look at whatever seems wrong."""
+"""Checks one queue: reads keys and containers in pages, then checks each suspicious task again with one script."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from veredus.inspector.findings import Finding, damage
-from veredus.inspector.lane_checkup import LaneCheckup
-from veredus.model.ordering import PARKED
-from veredus.store.checkups import CHUNK, Checkups, Sight
+from veredus.inspector.order_checkup import OrderCheckup
+from veredus.model.order_keys import PARKED
+from veredus.store.inspect.checkups import CHUNK, Checkups, TaskSighting
 from veredus.wire import keys
 from veredus.wire.messages import UndecodableMessage, decode_task
 
 STALE_SET = 120
-"""Seconds after its deadline at which nobody can be expected to reclaim an aggregation set any more."""
+"""Seconds after its deadline at which an aggregation set counts as abandoned."""
 STALE_MOVE = 60
-"""Seconds after which a move that has not ended was broken off."""
-_TYPES = {"pending": "list", "active": "list", "told": "list", "groups": "set", "limits": "hash"} | dict.fromkeys(
-    ("lease", "scheduled", "retry", "archived", "completed", "due", "aggregation_sets", "lanes", "limited"), "zset"
-)
+"""Seconds after which an unfinished move counts as interrupted."""
+_SORTED = ["lease", "scheduled", "retry", "archived", "completed", "due", "aggregation_sets"]
+_SORTED += ["lanes", "limited", "waits"]
+_LISTS = ["pending", "active", "told", "ended"]
+_TYPES = {"groups": "set", "limits": "hash", **dict.fromkeys(_LISTS, "list"), **dict.fromkeys(_SORTED, "zset")}
 _SETS = ("scheduled", "retry", "archived", "completed")
 _USED = (*_SETS, "pending", "active")
 
 
 class Checkup:
-    """Fed with the names of the queue's keys (without its prefix) as they are found, then finished.
+    """Call `see` with the queue's key names (without its prefix) as they are found, then `finish`.
 
-    A look at one page is not one at the whole queue: tasks move meanwhile. So nothing seen on the way is a finding,
-    only a reason to look at that one task again, with all its places in the same instant.
+    Tasks move while the pages are read, so a mismatch on a page is not a finding yet. It makes the task a suspect, and
+    a script then checks all places of that task at once.
     """
 
     def __init__(self, checkups: Checkups, queue: str) -> None:
@@ -39,7 +40,7 @@ class Checkup:
         self._in_lists: dict[str, set[str]] = {"pending": set(), "active": set()}
         self._staged: set[str] = set()
         self._groups: set[str] = set()
-        self._lanes = LaneCheckup(checkups, queue)
+        self._order = OrderCheckup(checkups, queue)
         self.used = False
 
     @property
@@ -47,12 +48,12 @@ class Checkup:
         return list(self._findings.values())
 
     async def see(self, names: Sequence[str]) -> None:
-        """Some of the queue's keys."""
+        """Check some of the queue's keys."""
         self.used = self.used or any(name in _USED or name.startswith(("t:", "g:")) for name in names)
         await self._see_tasks([name[2:] for name in names if name.startswith("t:")])
         await self._see_locks([name for name in names if name.startswith("unique:")])
         self._groups.update(name[2:] for name in names if name.startswith("g:"))
-        self._lanes.see(names)
+        self._order.see(names)
 
     async def finish(self, *, registered: bool) -> None:
         if self.used and not registered:
@@ -71,30 +72,30 @@ class Checkup:
             await self._check_list(name, name in sound)
         if "lease" in sound:
             async for page in self._pages("lease"):
-                self._suspect_all(sight for sight in await self._look(page) if sight.state != "active")
+                self._suspect_all(sighting for sighting in await self._examine(page) if sighting.state != "active")
         if {"due", "scheduled", "retry"} <= sound:
             await self._check_due()
-        await self._lanes.finish(self._found, lanes_sound={"lanes", "scheduled"} <= sound)
+        await self._order.finish(self._found, order_sound={"lanes", "scheduled"} <= sound)
         await self._confirm()
 
-    # On the way through the keys.
+    # Keys.
 
     async def _see_tasks(self, task_ids: Sequence[str]) -> None:
-        for sight in await self._checkups.examine(self._queue, task_ids, messages=True):
-            if sight.message is not None:
-                self._check_message(sight)
-            if sight.state in self._in_lists and sight.has_message and not sight.sets:
-                self._in_lists[sight.state].add(sight.task_id)
-            elif sight.state == "aggregating" and sight.has_message and not sight.sets:
-                self._staged.add(sight.task_id)
-            elif sight.state and not _is_sound(sight):
-                self._suspects[sight.task_id] = ""
+        for sighting in await self._checkups.examine(self._queue, task_ids, messages=True):
+            if sighting.message is not None:
+                self._check_message(sighting)
+            if sighting.state in self._in_lists and sighting.has_message and not sighting.sets:
+                self._in_lists[sighting.state].add(sighting.task_id)
+            elif sighting.state == "aggregating" and sighting.has_message and not sighting.sets:
+                self._staged.add(sighting.task_id)
+            elif sighting.state and not _is_sound(sighting):
+                self._suspects[sighting.task_id] = ""
 
-    def _check_message(self, sight: Sight) -> None:
+    def _check_message(self, sighting: TaskSighting) -> None:
         try:
-            decode_task(sight.message or b"")
+            decode_task(sighting.message or b"")
         except UndecodableMessage as exc:
-            self._found("undecodable", task_id=sight.task_id, detail=str(exc))
+            self._found("undecodable", task_id=sighting.task_id, detail=str(exc))
 
     async def _see_locks(self, names: Sequence[str]) -> None:
         full = [self._prefix + name for name in names]
@@ -109,14 +110,15 @@ class Checkup:
         at = 0
         while rows := await self._checkups.ranked(key, at, CHUNK):
             at += len(rows)
-            for sight, (task_id, score) in zip(await self._look([row[0] for row in rows]), rows, strict=True):
-                if sight.state != state or not _is_sound(sight) or score % 1:
+            for sighting, (task_id, score) in zip(await self._examine([row[0] for row in rows]), rows, strict=True):
+                if sighting.state != state or not _is_sound(sighting) or score % 1:
                     self._suspects[task_id] = group
                 elif state == "scheduled" and score == PARKED:
-                    self._lanes.park(task_id)
+                    self._order.add_waiting(task_id)
 
     async def _check_moves(self) -> None:
-        """Copies that a move across a cluster left in the archive; one that is under way is younger."""
+        """Find copies that an interrupted move between cluster slots left in the archive. A move in progress is
+        younger."""
         at, old = 0, await self._checkups.server_ms() / 1000 - STALE_MOVE
         while rows := await self._checkups.ranked(self._prefix + "archived", at, CHUNK):
             at += len(rows)
@@ -126,15 +128,15 @@ class Checkup:
                     self._found("half_moved", task_id=task_id, detail=source)
 
     async def _check_list(self, name: str, is_list: bool) -> None:
-        """What is in the list must be a task of that state; what has that state must be in the list."""
+        """Every id in the list must be a task of that state, and every task of that state must be in the list."""
         listed: set[str] = set()
         at = 0
         while is_list and (page := await self._checkups.listed(self._prefix + name, at, CHUNK)):
             at += len(page)
-            for sight in await self._look(page):
-                if sight.task_id in listed or sight.state != name or not _is_sound(sight):
-                    self._suspects[sight.task_id] = ""
-                listed.add(sight.task_id)
+            for sighting in await self._examine(page):
+                if sighting.task_id in listed or sighting.state != name or not _is_sound(sighting):
+                    self._suspects[sighting.task_id] = ""
+                listed.add(sighting.task_id)
         await self._suspect_again(sorted(self._in_lists[name] - listed), name)
 
     async def _check_due(self) -> None:
@@ -175,36 +177,38 @@ class Checkup:
             self._queue, key, name, stale, apply=False
         ):
             self._found("stale_set" if is_set else "unlisted_group", key=key, group=name)
-            known = True  # its members are where that repair will look for them
+            known = True  # that repair handles its members
         if is_set or known:
             at = 0
             while rows := await self._checkups.ranked(key, at, CHUNK):
                 at += len(rows)
                 self._staged.difference_update(task_id for task_id, _ in rows)
-                sights = await self._look([task_id for task_id, _ in rows])
+                sightings = await self._examine([task_id for task_id, _ in rows])
                 self._suspect_all(
-                    one for one in sights if one.state != "aggregating" or not one.has_message or (is_set and one.sets)
+                    one
+                    for one in sightings
+                    if one.state != "aggregating" or not one.has_message or (is_set and one.sets)
                 )
         elif kind == "zset":
             await self._check_set(key, "aggregating", name)
 
-    # Second looks.
+    # Suspects.
 
     async def _suspect_again(self, task_ids: Sequence[str], state: str) -> None:
-        """Those that were not where they should be and still have that state: most have simply moved on meanwhile."""
+        """Suspect the tasks that still have this state. Most have moved on since they were seen."""
         for start in range(0, len(task_ids), CHUNK):
-            sights = await self._look(task_ids[start : start + CHUNK])
-            self._suspect_all(sight for sight in sights if sight.state == state)
+            sightings = await self._examine(task_ids[start : start + CHUNK])
+            self._suspect_all(sighting for sighting in sightings if sighting.state == state)
 
     async def _confirm(self) -> None:
         for task_id, group in self._suspects.items():
-            for kind, detail in await self._checkups.mend(self._queue, task_id, group, apply=False):
+            for kind, detail in await self._checkups.repair(self._queue, task_id, group, apply=False):
                 if kind == "unlisted_group":
-                    continue  # found by its key
+                    continue  # reported by _check_group
                 key = f"t:{task_id}" if kind == "wrong_type" else ""
                 self._found(kind, task_id=task_id, key=key, group=group, detail=detail)
 
-    async def _look(self, task_ids: Sequence[str]) -> list[Sight]:
+    async def _examine(self, task_ids: Sequence[str]) -> list[TaskSighting]:
         return await self._checkups.examine(self._queue, task_ids)
 
     async def _pages(self, name: str) -> AsyncIterator[list[str]]:
@@ -217,17 +221,17 @@ class Checkup:
             yield [task_id for task_id, _ in rows]
             await asyncio.sleep(0)
 
-    def _suspect_all(self, sights: Iterable[Sight]) -> None:
-        for sight in sights:
-            self._suspects.setdefault(sight.task_id, "")
+    def _suspect_all(self, sightings: Iterable[TaskSighting]) -> None:
+        for sighting in sightings:
+            self._suspects.setdefault(sighting.task_id, "")
 
     def _found(self, kind: str, *, task_id: str = "", key: str = "", group: str = "", detail: str = "") -> None:
         finding = damage(kind, self._queue, task_id=task_id, key=key, group=group, detail=detail)
         self._findings[(kind, task_id or key or group)] = finding
 
 
-def _is_sound(sight: Sight) -> bool:
-    """As far as one quick look can tell: in the one set that its state says (if any), and leased only if active."""
-    if not sight.has_message or sight.leased != (sight.state == "active"):
+def _is_sound(sighting: TaskSighting) -> bool:
+    """Quick check: the task is in the one set of its state (if that has a set), and leased only if active."""
+    if not sighting.has_message or sighting.leased != (sighting.state == "active"):
         return False
-    return sight.sets == (frozenset() if sight.state in ("pending", "active") else {sight.state})
+    return sighting.sets == (frozenset() if sighting.state in ("pending", "active") else {sighting.state})

@@ -1,4 +1,4 @@
-"""What the doctor can find, and what each finding means."""
+"""The kinds of damage that the doctor finds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 OK, WARN, BAD = "ok", "warn", "bad"
 
-# kind -> level, what is wrong, what a repair does. {task}, {key}, {detail}: of the finding.
+# kind -> level, problem, what a repair does. {task}, {key} and {detail} come from the finding.
 KINDS: dict[str, tuple[str, str, str]] = {
     "wrong_type": (
         BAD,
@@ -17,60 +17,72 @@ KINDS: dict[str, tuple[str, str, str]] = {
     "unregistered": (BAD, "the queue is used but not listed in asynq:queues", "list it"),
     "unlisted_group": (
         BAD,
-        "{key} has tasks, but no list of groups or sets names it",
-        "give its tasks to their groups",
+        "{key} has tasks but is not listed as a group or a set",
+        "move its tasks to their groups",
     ),
-    "stale_set": (WARN, "the aggregation set {key} was left behind", "give its tasks back to their groups"),
-    "empty_group": (WARN, "the group {detail} is listed but has no tasks", "take it off the list"),
+    "stale_set": (WARN, "the aggregation set {key} was abandoned", "return its tasks to their groups"),
+    "empty_group": (WARN, "the group {detail} is listed but has no tasks", "remove it from the list"),
     "half_moved": (
         BAD,
-        "task {task} is a copy from queue {detail}: somebody moved it and got no further",
-        "let it out if the original is gone, else delete the copy",
+        "task {task} is a copy from queue {detail}: a move was interrupted",
+        "finish the move if the original is gone, else delete the copy",
     ),
-    "stale_lock": (WARN, "the unique lock {key} is held by a task that is gone", "delete the lock"),
-    "unlisted_lane": (BAD, "the lane of order key {detail} is not listed, so nobody looks after it", "list it"),
-    "empty_lane": (WARN, "the order key {detail} is listed but has no tasks", "take it off the list"),
-    "undecodable": (BAD, "the message of task {task} cannot be read: {detail}", "archive it, its bytes as payload"),
-    "no_message": (BAD, "task {task} has no message; in {detail}", "remove what is left of it"),
+    "stale_lock": (WARN, "the unique lock {key} belongs to a task that no longer exists", "delete the lock"),
+    "unlisted_order_key": (
+        BAD,
+        "the order key {detail} has tasks but is not listed, so no worker looks after it",
+        "list it",
+    ),
+    "empty_order_key": (WARN, "the order key {detail} is listed but has no tasks", "remove it from the list"),
+    "undecodable": (BAD, "the message of task {task} cannot be read: {detail}", "archive it with its bytes as payload"),
+    "no_message": (BAD, "task {task} has no message; in {detail}", "remove the rest of it"),
     "dangling": (BAD, "{detail} has the id {task}, but there is no such task", "remove the id"),
-    "two_places": (BAD, "task {task} is in {detail}", "keep the place that its state says"),
-    "wrong_state": (BAD, "the state of task {task} is {detail}", "make its state that of its place"),
+    "two_places": (BAD, "task {task} is in {detail}", "keep only the place that matches its state"),
+    "wrong_state": (BAD, "the state of task {task} is {detail}", "set its state to match its place"),
     "orphan": (
         BAD,
         "task {task} with the state {detail} is in no list",
-        "put it where its state says, else to pending",
+        "put it into the list of its state, or into pending",
     ),
     "no_lease": (
         BAD,
-        "task {task} is active, but nobody has a lease on it",
-        "give it one that is over: it will be recovered",
+        "task {task} is active but has no lease",
+        "add an expired lease, so that a worker recovers it",
     ),
-    "lease_only": (WARN, "there is a lease on task {task}, which is not active", "remove the lease"),
+    "lease_only": (WARN, "task {task} has a lease but is not active", "remove the lease"),
     "stale_due": (WARN, "the index of due times has a stale entry for {task}", "remove the entry"),
-    "lane_stray": (
+    "order_stray": (
         BAD,
-        "the lane {detail} has the id {task}, which has ended or is elsewhere",
-        "take it out of the lane",
+        "order key {detail} lists task {task}, which has ended or moved",
+        "remove the entry",
     ),
-    "lane_stopped": (BAD, "it is the turn of task {task} in lane {detail}, but it stays parked", "make it pending"),
-    "parked_nowhere": (
+    "order_stopped": (
         BAD,
-        "task {task} is parked, but stands in no lane and waits for no limit ({detail})",
-        "put it at the end of its lane, or make it pending",
+        "it is the turn of task {task} with order key {detail}, but it still waits",
+        "make it pending",
     ),
-    "stale_slot": (WARN, "task {task} does not run, but takes up room of limit {detail}", "free it"),
-    "fraction": (BAD, "a score of task {task} is no whole number ({detail}): Go's tools fail on it", "round it up"),
+    "waiting_nowhere": (
+        BAD,
+        "task {task} waits, but no order key and no limit holds it ({detail})",
+        "put it behind the other tasks with its order key, or make it pending",
+    ),
+    "stale_slot": (WARN, "task {task} does not run but uses a slot of limit {detail}", "free the slot"),
+    "fraction": (
+        BAD,
+        "a score of task {task} is not a whole number ({detail}), which breaks Go's tools",
+        "round it up",
+    ),
 }
 ORDER = list(KINDS)
-"""In which order to mend: first what hides other damage."""
-LANE_KINDS = frozenset({"lane_stray", "lane_stopped", "parked_nowhere"})
-TASK_KINDS = frozenset(ORDER[ORDER.index("no_message") :]) - LANE_KINDS - {"stale_slot"} | {"wrong_type"}
-"""Those that one look at all places of a task finds and mends."""
+"""The order of repairs: damage that hides other damage comes first."""
+ORDER_KINDS = frozenset({"order_stray", "order_stopped", "waiting_nowhere"})
+TASK_KINDS = frozenset(ORDER[ORDER.index("no_message") :]) - ORDER_KINDS - {"stale_slot"} | {"wrong_type"}
+"""Kinds that `Checkups.repair` finds and repairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is well, doubtful or broken."""
+    """One result of the doctor: fine, doubtful or broken."""
 
     kind: str
     level: str

@@ -1,4 +1,4 @@
-"""Whether the server itself is fit to keep tasks."""
+"""Checks whether the Redis server is fit to store tasks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import CommandRefused, StoreError
 from veredus.inspector.findings import BAD, OK, WARN, Finding
-from veredus.store.checkups import Checkups
-from veredus.store.slots import SLOTS
+from veredus.store.connection.slot_map import SLOTS
+from veredus.store.inspect.checkups import Checkups
 
 _SLOW, _VERY_SLOW = 0.05, 0.25
 _SKEWED, _BADLY_SKEWED = 1.0, 30.0
 
 
 async def examine_servers(checkups: Checkups, clock: Clock = SYSTEM) -> list[Finding]:
-    """Every check for every server: one, or all masters of a cluster."""
+    """Run every check on the server, or on every master of a cluster."""
     findings: list[Finding] = []
     kind = checkups.redis.address.kind
     if kind == "cluster":
@@ -38,8 +38,8 @@ def cluster(facts: dict[str, str], replicas: dict[str, int]) -> Finding:
     """`replicas` has their number for each master."""
     assigned, lost = int(facts.get("cluster_slots_assigned", 0)), int(facts.get("cluster_slots_fail", 0))
     if facts.get("cluster_state") != "ok" or lost or assigned < SLOTS:
-        text = f"the cluster is {facts.get('cluster_state')}: {SLOTS - assigned + lost:,} slots have no living master"
-        return _finding("cluster", BAD, text, "look at CLUSTER NODES: the queues in these slots stand still")
+        text = f"the cluster is {facts.get('cluster_state')}: {SLOTS - assigned + lost:,} slots have no live master"
+        return _finding("cluster", BAD, text, "see CLUSTER NODES: queues in these slots do not work")
     alone = sum(not count for count in replicas.values())
     text = f"{len(replicas)} masters have all {SLOTS:,} slots"
     if alone:
@@ -52,7 +52,9 @@ def replication(facts: dict[str, str]) -> Finding:
     rows = [facts.get(f"slave{n}", "") for n in range(count)]
     online = sum("state=online" in row for row in rows)
     if not online:
-        return _finding("replication", WARN, "no replica follows this master", "nothing can take over if it dies")
+        return _finding(
+            "replication", WARN, "no replica follows this master", "add a replica: without one, no failover is possible"
+        )
     replicas = "1 replica follows" if online == 1 else f"{online} replicas follow"
     return _finding("replication", OK, f"{replicas} this master")
 
@@ -80,14 +82,14 @@ def eviction(facts: dict[str, str]) -> Finding:
 def persistence(facts: dict[str, str], save: str | None) -> Finding:
     if facts.get("aof_enabled") == "1":
         if facts.get("aof_last_write_status", "ok") != "ok":
-            return _finding("persistence", BAD, "the append-only file cannot be written", "look at the server's disk")
+            return _finding("persistence", BAD, "the append-only file cannot be written", "check the server's disk")
         return _finding("persistence", OK, "tasks survive a restart (append-only file)")
     if facts.get("rdb_last_bgsave_status", "ok") != "ok":
-        return _finding("persistence", BAD, "the last snapshot could not be written", "look at the server's disk")
+        return _finding("persistence", BAD, "the last snapshot could not be written", "check the server's disk")
     if save is None:
-        return _finding("persistence", WARN, "no append-only file, and it does not tell whether it writes snapshots")
+        return _finding("persistence", WARN, "no append-only file; cannot read whether snapshots are enabled")
     if save:
-        text = f"only snapshots (save {save}): a crash loses what came after the last one"
+        text = f"only snapshots (save {save}): a crash loses everything after the last one"
         return _finding("persistence", WARN, text, "CONFIG SET appendonly yes")
     text = "no append-only file and no snapshots: a restart loses every task"
     return _finding("persistence", BAD, text, "CONFIG SET appendonly yes")
@@ -101,25 +103,25 @@ def memory(facts: dict[str, str]) -> Finding:
     if used > 0.98 * limit:
         return _finding("memory", BAD, text, "raise maxmemory: a full server refuses new tasks")
     if used > 0.9 * limit:
-        return _finding("memory", WARN, text, "raise maxmemory, or delete what is not needed")
+        return _finding("memory", WARN, text, "raise maxmemory or delete old tasks")
     return _finding("memory", OK, text)
 
 
 def skew(seconds: float) -> Finding:
     text = f"the server's clock is {abs(seconds):.2f} s {'ahead of' if seconds > 0 else 'behind'} this machine's"
     if abs(seconds) > _BADLY_SKEWED:
-        return _finding("clock", BAD, text, "set the clocks: Go workers would take each other's tasks")
+        return _finding("clock", BAD, text, "synchronize the clocks: Go workers would take over each other's tasks")
     if abs(seconds) > _SKEWED:
-        return _finding("clock", WARN, text, "set the clocks")
+        return _finding("clock", WARN, text, "synchronize the clocks")
     return _finding("clock", OK, text)
 
 
 def latency(seconds: float) -> Finding:
-    text = f"it answers in {seconds * 1000:.1f} ms"
+    text = f"the server answers in {seconds * 1000:.1f} ms"
     if seconds > _VERY_SLOW:
-        return _finding("latency", BAD, text, "look for slow commands (SLOWLOG GET) and a loaded network")
+        return _finding("latency", BAD, text, "check for slow commands (SLOWLOG GET) and network load")
     if seconds > _SLOW:
-        return _finding("latency", WARN, text, "bring the workers nearer to the server")
+        return _finding("latency", WARN, text, "run the workers closer to the server")
     return _finding("latency", OK, text)
 
 
@@ -130,7 +132,7 @@ async def _skew(checkups: Checkups, clock: Clock, route: str) -> float:
 
 
 async def _latency(checkups: Checkups, clock: Clock, route: str) -> float:
-    """The middle one of five."""
+    """The median of five PINGs."""
     taken = []
     for _ in range(5):
         before = clock.monotonic()
@@ -140,7 +142,7 @@ async def _latency(checkups: Checkups, clock: Clock, route: str) -> float:
 
 
 async def _setting(checkups: Checkups, name: str, route: str) -> str | None:
-    """None where asking is forbidden, as with some hosted servers."""
+    """None if the server forbids CONFIG, as some hosted servers do."""
     try:
         return await checkups.setting(name, route)
     except CommandRefused:

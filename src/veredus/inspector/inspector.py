@@ -1,4 +1,4 @@
-"""Inspector: everything there is to see and to change, by hand, in the queues of one Redis."""
+"""Inspector: read and change queues and tasks by hand."""
 
 from __future__ import annotations
 
@@ -7,48 +7,58 @@ import functools
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from veredus.errors import ConfigError
+from veredus.errors import ConfigError, ScheduleNotFound
 from veredus.inspector import changes, removal
-from veredus.inspector.bulk import Bulk, Mass, Progress, Stop
-from veredus.inspector.looking import Looking, checked
+from veredus.inspector.bulk_runner import BulkResult, BulkRunner, Progress, Stop
+from veredus.inspector.order_and_limits import OrderAndLimits
+from veredus.inspector.reader import InspectorReader, checked
 from veredus.inspector.refusals import refusal
 from veredus.inspector.search import Query, Walk
-from veredus.inspector.turns import Turns
+from veredus.inspector.statistics import Statistics
 from veredus.model.archive import ArchiveLimits
-from veredus.model.ending import CancelOutcome, check_then
 from veredus.model.lifecycle import State
 from veredus.model.names import check_queue
 from veredus.model.options import instant, seconds
-from veredus.store.cancels import Cancels
-from veredus.store.moves import Moves
-from veredus.store.redis import Redis
+from veredus.model.redaction import Redact
+from veredus.model.task_status import CancelOutcome, check_then
+from veredus.store.connection.redis import Redis
+from veredus.store.inspect.moves import Moves
+from veredus.store.inspect.tasks import DONE, NO_TASK, Row
 from veredus.store.store import connect
-from veredus.store.tasks import DONE, NO_TASK, Row
+from veredus.store.tasks.cancels import Cancels
+from veredus.store.tasks.schedules import Schedules
 from veredus.wire.messages import cancelled
 from veredus.wire.times import to_milliseconds, to_seconds, unix_milliseconds
 
-_RUNNABLE = (State.SCHEDULED, State.RETRY, State.ARCHIVED, State.COMPLETED, State.AGGREGATING)
-_ARCHIVABLE = (State.PENDING, State.SCHEDULED, State.RETRY, State.COMPLETED, State.AGGREGATING)
-_DELETABLE = (*_ARCHIVABLE, State.ARCHIVED)
+RUNNABLE = (State.SCHEDULED, State.RETRY, State.ARCHIVED, State.COMPLETED, State.AGGREGATING)
+ARCHIVABLE = (State.PENDING, State.SCHEDULED, State.RETRY, State.COMPLETED, State.AGGREGATING)
+DELETABLE = (*ARCHIVABLE, State.ARCHIVED)
 
 
-class Inspector(Turns, Looking):
-    """Made by `app.inspector()`, or for any Redis: `async with Inspector.at("redis://...") as inspector`.
+class Inspector(OrderAndLimits, Statistics, InspectorReader):
+    """Get one from `app.inspector()`, or for any Redis: `async with Inspector.at("redis://...") as inspector`.
 
-    Whatever names an unknown queue raises QueueNotFound, an unknown task TaskNotFound, and what the state of a task
-    does not allow WrongState.
+    Methods raise QueueNotFound for an unknown queue, TaskNotFound for an unknown task, and WrongState if the state of
+    the task does not allow the change.
     """
 
-    def __init__(self, redis: Redis, *, now_ms: int | None = None, archive: ArchiveLimits | None = None) -> None:
-        super().__init__(redis, now_ms=now_ms)
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        archive: ArchiveLimits | None = None,
+        redact: Redact | None = None,
+    ) -> None:
+        """`redact` is applied to payloads, results and errors of everything that is read."""
+        super().__init__(redis, redact=redact)
         self._tasks.limits = archive or ArchiveLimits.make()
-        self._cancels = Cancels(redis, archive=self._tasks.limits, now_ms=now_ms)
-        self._moves = Moves(redis, now_ms=now_ms)
-        self._mass = Mass(self._tasks, self._queues)
+        self._cancels = Cancels(redis, archive=self._tasks.limits)
+        self._moves = Moves(redis)
+        self._bulk = BulkRunner(self._tasks, self._queues)
 
     @classmethod
     def at(cls, url: str, *, timeout: float = 5.0) -> Inspector:
-        """An inspector with a connection of its own; close it, or use it with `async with`."""
+        """An inspector with its own connection. Close it, or use `async with`."""
         return cls(connect(url, timeout=timeout, name="veredus inspector"))
 
     async def __aenter__(self) -> Self:
@@ -58,53 +68,73 @@ class Inspector(Turns, Looking):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection that it looks through."""
+        """Close the connection."""
         await self._redis.close()
 
     # Queues.
 
     async def pause(self, queue: str) -> bool:
-        """No worker takes tasks from it any more. False if it was paused already."""
+        """Stop workers from taking tasks of this queue. False if it was already paused."""
         await self._known(queue)
         return await self._queues.pause(queue)
 
     async def resume(self, queue: str) -> bool:
-        """False if it was not paused."""
+        """Let workers take tasks again. False if the queue was not paused."""
         await self._known(queue)
         return await self._queues.resume(queue)
 
+    async def pause_schedule(self, entry_id: str) -> bool:
+        """Let the ticks of a schedule pass until it is resumed. False if it was paused already."""
+        return await self._on_schedule(entry_id, "pause")
+
+    async def resume_schedule(self, entry_id: str) -> bool:
+        """Fire a schedule again, from its next tick. False if it was not paused."""
+        return await self._on_schedule(entry_id, "resume")
+
+    async def _on_schedule(self, entry_id: str, verb: str) -> bool:
+        entries = {entry.id: entry for entry in await self.scheduler_entries()}
+        if entry_id not in entries:
+            raise ScheduleNotFound(entry_id, known=entries)
+        schedules = Schedules(self._redis)
+        change = schedules.pause if verb == "pause" else schedules.resume
+        done = await change(entries[entry_id].queue, entry_id)
+        if done is None:
+            raise ConfigError("schedule", entry_id, f"one of a Veredus scheduler: Go's schedulers know no {verb}")
+        return done
+
     async def close_queue(self, queue: str) -> bool:
-        """Take in no new tasks: every Veredus client gets QueueClosed, what is there goes on. Go clients do not ask.
-        False if it was closed already."""
+        """Refuse new tasks: every Veredus client gets QueueClosed. Existing tasks still run. Go clients ignore this.
+        False if it was already closed."""
         await self._known(queue)
         return await self._queues.close(queue)
 
     async def open_queue(self, queue: str) -> bool:
-        """Take in tasks again. False if it was not closed."""
-        if await self._queues.open(queue):  # also one that is listed nowhere: Go's DeleteQueue leaves it closed
+        """Accept new tasks again. False if the queue was not closed."""
+        if await self._queues.open(queue):  # also an unlisted queue: Go's DeleteQueue leaves it closed
             return True
         await self._known(queue)
         return False
 
     async def is_closed(self, queue: str) -> bool:
-        """Whether a queue takes no new tasks."""
+        """Whether a queue refuses new tasks."""
         return await self._queues.is_closed(queue)
 
     async def delete_queue(self, queue: str, *, force: bool = False, progress: Progress | None = None) -> None:
-        """Delete a queue with everything that belongs to it. QueueNotEmpty if it has tasks, unless `force`; always if
-        some are running."""
+        """Delete a queue and everything in it. Raises QueueNotEmpty if tasks are running, and without `force` also if
+        it has other tasks than completed ones."""
         await self._known(queue)
-        await removal.delete_queue(self._queues, self._mass, queue, force=force, progress=progress)
+        await removal.delete_queue(self._queues, self._bulk, queue, force=force, progress=progress)
 
     # Changing single tasks.
 
     async def run(self, queue: str, task_id: str, *, front: bool = False) -> None:
-        """Make it pending now, at the back of the line; at its front also if it is pending already."""
+        """Make a task pending now, behind all other pending tasks. With `front` it runs next, also if it is already
+        pending."""
         codes = await self._tasks.run(queue, [await self._row(queue, task_id, search=front)], front=front)
         await self._done("run", codes[0], queue, task_id)
 
     async def archive(self, queue: str, task_id: str) -> None:
-        """Put it aside, until somebody runs or deletes it."""
+        """Archive a task: it does not run until it is run or deleted by hand."""
         codes = await self._tasks.archive(queue, [await self._row(queue, task_id)])
         await self._done("archive", codes[0], queue, task_id)
 
@@ -116,7 +146,7 @@ class Inspector(Turns, Looking):
     async def reschedule(
         self, queue: str, task_id: str, *, at: datetime | None = None, delay: float | timedelta | None = None
     ) -> None:
-        """Make it due at an instant, or so many seconds from now, to the millisecond."""
+        """Make a task due at an instant or after a delay, to the millisecond."""
         if (at is None) == (delay is None):
             raise ConfigError("reschedule", None if at is None else at, "either `at` or `delay`")
         if delay is None:
@@ -133,24 +163,24 @@ class Inspector(Turns, Looking):
             raise await self._no_task(queue, task_id)
 
     async def move(self, queue: str, task_id: str, target: str) -> None:
-        """Bring a task that is not running into another queue; it keeps its id, its state and its due time."""
+        """Move a task that is not running to another queue. It keeps its id, state and due time."""
         if check_queue("target", target) == queue:
             raise ConfigError("target", target, "the name of another queue")
         if not await changes.move(self._tasks, self._moves, queue, task_id, target):
             raise await self._no_task(queue, task_id)
 
     async def cancel(self, queue: str, task_id: str, *, then: str = "archive") -> CancelOutcome:
-        """End a task for good, before it begins or while it runs; `then`: archive, delete or retry. One that runs is
-        marked, so that the cancel survives lost messages and dead workers; whoever runs it, also a Go server, is told
-        at once."""
+        """Cancel a task before it starts or while it runs, then archive, delete or retry it. A running task is also
+        marked in Redis, so that the cancel survives lost messages and dead workers. The worker, also a Go server, is
+        notified at once."""
         outcome = await self._cancel(queue, task_id, check_then(then))
         if outcome is CancelOutcome.NOT_FOUND:
             raise await self._no_task(queue, task_id)
         return outcome
 
     async def cancel_processing(self, task_id: str) -> int:
-        """Only tell every worker that runs a task with this id, in whatever queue, as Asynq's own tools do: nothing is
-        written, and the task is retried. Returns how many processes heard it."""
+        """Notify every worker that runs a task with this id, in any queue, as Asynq's own tools do. Nothing is written,
+        and the task is retried. Returns how many processes received the message."""
         return await self._tasks.publish_cancel(task_id)
 
     async def _cancel(self, queue: str, task_id: str, then: str) -> CancelOutcome:
@@ -168,12 +198,12 @@ class Inspector(Turns, Looking):
         where: Query | None = None,
         progress: Progress | None = None,
         stop: Stop | None = None,
-    ) -> Bulk:
-        """Make all tasks of a state pending, in their order; `where` picks some. Aggregating tasks without `group`: of
-        all groups."""
-        state = checked(state, _RUNNABLE)
+    ) -> BulkResult:
+        """Make all tasks of a state pending, in their order, or only those that match `where`. For aggregating tasks,
+        no `group` means all groups."""
+        state = checked(state, RUNNABLE)
         await self._known(queue, group)
-        return await self._mass.apply("run", queue, state, group, where, progress, stop)
+        return await self._bulk.apply("run", queue, state, group, where, progress, stop)
 
     async def archive_all(
         self,
@@ -185,14 +215,15 @@ class Inspector(Turns, Looking):
         drop_excess: bool = False,
         progress: Progress | None = None,
         stop: Stop | None = None,
-    ) -> Bulk:
-        """Archive all tasks of a state. The archive keeps 9,999: if they do not fit, ArchiveFull tells how many would
-        be deleted, and nothing is done unless `drop_excess` allows that."""
-        state = checked(state, _ARCHIVABLE)
+    ) -> BulkResult:
+        """Archive all tasks of a state, or only those that match `where`. If the archive (9,999 tasks by default) would
+        overflow, nothing is changed and ArchiveFull reports how many tasks would be deleted; `drop_excess` allows
+        it."""
+        state = checked(state, ARCHIVABLE)
         await self._known(queue, group)
         if not drop_excess:
-            await self._mass.check_room(queue, state, group, where)
-        return await self._mass.apply("archive", queue, state, group, where, progress, stop)
+            await self._bulk.check_room(queue, state, group, where)
+        return await self._bulk.apply("archive", queue, state, group, where, progress, stop)
 
     async def delete_all(
         self,
@@ -203,11 +234,11 @@ class Inspector(Turns, Looking):
         where: Query | None = None,
         progress: Progress | None = None,
         stop: Stop | None = None,
-    ) -> Bulk:
-        """Delete all tasks of one state, or those that fit `where`, in small portions."""
-        state = checked(state, _DELETABLE)
+    ) -> BulkResult:
+        """Delete all tasks of a state, or only those that match `where`, in small batches."""
+        state = checked(state, DELETABLE)
         await self._known(queue, group)
-        return await self._mass.apply("delete", queue, state, group, where, progress, stop)
+        return await self._bulk.apply("delete", queue, state, group, where, progress, stop)
 
     async def cancel_all(
         self,
@@ -217,19 +248,20 @@ class Inspector(Turns, Looking):
         where: Query | None = None,
         progress: Progress | None = None,
         stop: Stop | None = None,
-    ) -> Bulk:
-        """Cancel every running task of a queue, each as `cancel` does."""
+    ) -> BulkResult:
+        """Cancel every running task of a queue, or only those that match `where`, as `cancel` does."""
         check_then(then)
         await self._known(queue)
-        walk, told = Walk(self._tasks, queue, "active"), 0
+        walk, cancelled_count = Walk(self._tasks, queue, "active"), 0
         while (page := await walk.next()) is not None:
-            fitting = [task.id for task in page.tasks if where is None or where.matches(task)]
-            told += sum(map(bool, await asyncio.gather(*[self._cancel(queue, one, then) for one in fitting])))
+            matching = [task.id for task in page.tasks if where is None or where.matches(task)]
+            outcomes = await asyncio.gather(*[self._cancel(queue, one, then) for one in matching])
+            cancelled_count += sum(map(bool, outcomes))
             if progress is not None:
                 progress(min(walk.scanned, walk.total), walk.total)
             if stop is not None and stop.is_set():
-                return Bulk(told, walk.total, stopped=walk.scanned < walk.total)
-        return Bulk(told, walk.total)
+                return BulkResult(cancelled_count, walk.total, stopped=walk.scanned < walk.total)
+        return BulkResult(cancelled_count, walk.total)
 
     async def _row(self, queue: str, task_id: str, *, search: bool = True) -> Row:
         return task_id, await self._tasks.place(queue, task_id) if search else None

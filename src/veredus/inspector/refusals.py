@@ -1,16 +1,18 @@
-"""The codes of the inspecting scripts, as errors that say what to do."""
+"""Turns the return codes of inspector scripts into errors that say what to do."""
 
 from __future__ import annotations
 
 from veredus.errors import DuplicateTask, TaskIdConflict, VeredusError, WrongState
 
 RUNNING = "it is running; cancel it first"
-MISPLACED = "it is not where its state says, or is just being aggregated; if that stays so, let the doctor mend it"
-PARKED = "it waits for its turn, behind other tasks with its order key or for a limit"
-CHANGED = "it was changed by somebody else meanwhile; try again"
+MISPLACED = (
+    "it is not in the list of its state, or is being aggregated; if that persists, run `veredus doctor --repair`"
+)
+WAITING = "it waits for its turn, behind other tasks with its order key or for a limit"
+CHANGED = "another client changed it at the same time; try again"
 
 _PROBLEMS: dict[str, dict[int, str]] = {
-    "run": {-1: "it is already running", -2: "it is already pending", -3: MISPLACED, -7: PARKED},
+    "run": {-1: "it is already running", -2: "it is already pending", -3: MISPLACED, -7: WAITING},
     "archive": {-1: "it is already archived", -2: RUNNING, -3: MISPLACED},
     "delete": {-1: RUNNING, -3: MISPLACED},
     "reschedule": {-1: RUNNING, -3: MISPLACED},
@@ -20,7 +22,7 @@ _PROBLEMS: dict[str, dict[int, str]] = {
 
 
 def refusal(verb: str, code: int, queue: str, task_id: str, target: str = "") -> VeredusError:
-    """The error for a code below 1; 0 (no such task) is not for here."""
+    """The error for a negative code. Callers handle 0 (no such task)."""
     if code == -2 and verb in ("edit", "move"):
         return DuplicateTask(
             f"another task of queue {target or queue!r} holds the unique lock that {task_id!r} would get"

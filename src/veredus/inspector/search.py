@@ -1,15 +1,15 @@
-"""Walking through a container page by page while others work on it, and finding tasks in it."""
+"""Reads a container page by page while workers change it, and finds tasks in it."""
 
 from __future__ import annotations
 
 import fnmatch
 import json
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from veredus.errors import ConfigError
 from veredus.model.info import TaskInfo
-from veredus.store.tasks import Page, Tasks
+from veredus.store.inspect.tasks import Page, Tasks
 
 PAGE = 250
 _ANCHORS = 8
@@ -17,17 +17,21 @@ _ANCHORS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What to look for; what is not given fits everything."""
+    """What to search for. An empty field matches everything."""
 
     type: str = ""
-    """The task's type, also as a pattern: `email:*`."""
+    """The task's type, or a pattern such as `email:*`."""
     payload: str | bytes = ""
     """Part of the payload."""
     error: str = ""
-    """Part of the last error, whatever its case."""
+    """Part of the last error; case is ignored."""
+    error_group: str = ""
+    """The group of the last error: an `id` that `inspector.errors()` gives."""
 
     def matches(self, task: TaskInfo) -> bool:
         if self.type and not fnmatch.fnmatchcase(task.type, self.type):
+            return False
+        if self.error_group and task.error_group != self.error_group:
             return False
         if self.error and self.error.casefold() not in task.last_error.casefold():
             return False
@@ -37,21 +41,25 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """What one bounded look found."""
+    """The result of one step of a search."""
 
     tasks: list[TaskInfo]
     cursor: str
-    """Where to go on; empty at the end."""
+    """Where to continue; empty at the end."""
     scanned: int
-    """Ids looked at."""
+    """Ids read in this step."""
 
 
 class Walk:
-    """Pages of one container, at most as many ids as it had at first. Places shift while others take tasks: in a sorted
-    set the next page begins behind the last task that is still there, in a list it is counted from the end where tasks
-    join."""
+    """Pages of one container, at most as many ids as it had at the start. Positions shift while workers take tasks. So
+    in a sorted set the next page begins after the last task that is still there, and in a list positions are counted
+    from the end where tasks are added."""
 
-    def __init__(self, tasks: Tasks, queue: str, state: str, group: str = "", cursor: str = "") -> None:
+    def __init__(
+        self, tasks: Tasks, queue: str, state: str, group: str = "", cursor: str = "", *, error_groups: bool = False
+    ) -> None:
+        """`error_groups`: also read to which group of errors each task's last error belongs."""
+        self._error_groups = error_groups
         self._tasks, self._queue, self._state, self._group = tasks, queue, state, group
         self._start = self._read = 0
         self._anchors: list[str] = []
@@ -61,7 +69,7 @@ class Walk:
             try:
                 self._start, self._read, self._anchors, self._most, self.scanned = json.loads(cursor)
             except (ValueError, TypeError) as exc:
-                raise ConfigError("cursor", cursor, "what the last page gave") from exc
+                raise ConfigError("cursor", cursor, "the cursor of the last page") from exc
 
     @property
     def total(self) -> int:
@@ -75,7 +83,7 @@ class Walk:
     async def next(self, size: int = PAGE) -> Page | None:
         if self._most is not None and self.scanned >= self._most:
             return None
-        # If all of the last page is gone, what followed it stands there now.
+        # If all tasks of the last page are gone, the next ones have moved up to its position.
         start = self._start - (self._read if self._anchors else 0)
         page = await self._tasks.page(
             self._queue,
@@ -90,6 +98,8 @@ class Walk:
             self._most = page.total
         if not page.read:
             return None
+        if self._error_groups:
+            page = replace(page, tasks=await self._tasks.with_error_groups(self._queue, page.tasks))
         self.scanned += page.read
         self._start = page.start + page.read
         self._read = page.read
@@ -97,15 +107,15 @@ class Walk:
             self._anchors = [task.id for task in page.tasks[-_ANCHORS:]]
         return page
 
-    def took(self, task_ids: Collection[str]) -> None:
-        """These were taken out of the container by whoever walks."""
+    def forget(self, task_ids: Collection[str]) -> None:
+        """The caller has removed these ids from the container."""
         self._anchors = [task_id for task_id in self._anchors if task_id not in task_ids]
         self._start -= len(task_ids)
         self._read -= len(task_ids)
 
 
 async def find(walk: Walk, query: Query, scan: int | None = None) -> AsyncIterator[TaskInfo]:
-    """Every task that fits, each once, among the first `scan` ids."""
+    """Every matching task among the first `scan` ids, each once."""
     seen: set[str] = set()
     while scan is None or walk.scanned < scan:
         page = await walk.next(PAGE if scan is None else min(PAGE, scan - walk.scanned))
@@ -118,7 +128,7 @@ async def find(walk: Walk, query: Query, scan: int | None = None) -> AsyncIterat
 
 
 async def find_page(walk: Walk, query: Query, size: int, scan: int) -> SearchPage:
-    """At least `size` tasks that fit, or what `scan` ids have of them."""
+    """Read until `size` tasks match or `scan` ids have been read."""
     found: list[TaskInfo] = []
     begun = walk.scanned
     while len(found) < size and walk.scanned - begun < scan:

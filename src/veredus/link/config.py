@@ -1,10 +1,11 @@
-"""Settings of one connection's link, with the defaults that both ends assume."""
+"""LinkConfig: settings of one connection's link, with the defaults of both ends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
 from veredus.errors import ConfigError
+from veredus.model.checks import rate, seconds, whole
 from veredus.model.delivery import (
     CLEANUP_INTERVAL,
     MAX_OPEN_REQUESTS,
@@ -22,7 +23,7 @@ class LinkConfig:
     """Times in seconds."""
 
     window_messages: int = WINDOW_MESSAGES
-    """Messages sent and not acknowledged; a client may ask for less."""
+    """Messages in flight; a client may ask for less."""
     window_bytes: int = WINDOW_BYTES
     heartbeat: float = 25.0
     pong: float = 10.0
@@ -36,12 +37,12 @@ class LinkConfig:
     token_warning: float = 60.0
     max_frame: int = MAX_FRAME_FROM_CLIENT
     max_frames: int = 1024
-    """Frames that one WebSocket message, or one read of a stream, may hold."""
+    """Frames in one WebSocket message, or in one read of a stream."""
     frame_rate: float = 500.0
-    """Frames per second, all but acks and pongs; more end the connection."""
+    """Frames per second except acks and pongs; more end the connection."""
     frame_burst: int = 1000
     ack_rate: float = 1000.0
-    """Acks and pongs per second that say nothing new; more end the connection."""
+    """Acks and pongs without news per second; more end the connection."""
     ack_burst: int = 2000
     max_open_requests: int = MAX_OPEN_REQUESTS
     flush_messages: int = 64
@@ -51,11 +52,11 @@ class LinkConfig:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type == "int":
-                if not isinstance(value, int) or isinstance(value, bool) or value < (field.name != "max_retries"):
-                    raise ConfigError(field.name, value, "a whole number of at least 1")
-            elif not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-                what = "per second" if field.name.endswith("_rate") else "of seconds"
-                raise ConfigError(field.name, value, f"a number {what} above 0")
+                whole(field.name, value, least=0 if field.name == "max_retries" else 1)
+            elif field.name.endswith("_rate"):
+                rate(field.name, value)
+            else:
+                object.__setattr__(self, field.name, seconds(field.name, value, endless=True))
         if self.slow_close < self.slow_warn:
             raise ConfigError("slow_close", self.slow_close, f"at least slow_warn ({self.slow_warn})")
         if self.max_frame > MAX_FRAME_FROM_SERVER:

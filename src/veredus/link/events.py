@@ -1,4 +1,4 @@
-"""What a link tells its owner, as values."""
+"""The events of a link."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from veredus.model.delivery import Cursor
 from veredus.model.frames import Auth, Bye, Cancel, Hello, Join, Leave, Message, Request, Welcome
-from veredus.wire.entries import Entry as Entry
 
 
 class Ended(NamedTuple):
-    """The last event of a connection, at either end: send what `take_output` has, then close the transport with it."""
+    """The last event of a connection: send the rest of `take_output`, then close the transport with code and reason."""
 
     code: int
     reason: str
@@ -31,8 +30,8 @@ class Wanted:
 
 
 class Acked(NamedTuple):
-    """The client has handled everything up to `seq` and seen the answers up to `rid_floor`: tell the log, in time. `ts`
-    is that of the message that was sent under this number (0: not known); the log may have another one there now."""
+    """The client has handled everything up to `seq` and seen the responses up to `rid_floor`. `ts` is the time of the
+    message sent under this number (0: unknown); the log may now have another message there."""
 
     seq: int
     rid_floor: int
@@ -40,7 +39,7 @@ class Acked(NamedTuple):
 
 
 class SlowConsumer(NamedTuple):
-    """For metrics: messages are in flight and nothing was acknowledged for so many seconds."""
+    """For metrics: messages are in flight, and the client has acknowledged nothing for this many seconds."""
 
     seconds: float
 
@@ -57,21 +56,21 @@ class Welcomed(NamedTuple):
     welcome: Welcome
 
 
-class Discontinuity(NamedTuple):
-    """The log was begun anew (expired, unknown, epoch, ahead, truncated, fork): fetch the state afresh."""
+class Discontinued(NamedTuple):
+    """The log started again (expired, unknown, epoch, ahead, truncated, fork): reload the state."""
 
     reason: str
 
 
 class Received(NamedTuple):
-    """The next message. Call `done(cursor)` when it has been handled."""
+    """The next message. Call `done(cursor)` after handling it."""
 
     message: Message
     cursor: Cursor
 
 
 class Lost(NamedTuple):
-    """Messages `first` to `last` will not come (`reason`: quota, expired, ...). Call `done(cursor)` here too."""
+    """Messages `first` to `last` will not arrive (`reason`: quota, expired, ...). Call `done(cursor)` here too."""
 
     first: int
     last: int
@@ -80,13 +79,13 @@ class Lost(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The request is durable."""
+    """The request is stored."""
 
     rid: int
 
 
 class Rejected(NamedTuple):
-    """The request was refused; with code 504 its session is gone and nobody knows what became of it."""
+    """The request was refused. With code 504 its session is lost and its outcome unknown."""
 
     rid: int
     code: int
@@ -102,7 +101,7 @@ class TokenExpiring(NamedTuple):
 
 
 class Going(NamedTuple):
-    """The server asks to reconnect within this time, elsewhere if `hint` says where."""
+    """The server asks for a reconnect within this time, to the address in `hint` if there is one."""
 
     reconnect_within_ms: int
     reason: str
@@ -118,5 +117,5 @@ class VolatileReceived(NamedTuple):
 
 
 ClientEvent = (
-    Welcomed | Discontinuity | Received | Lost | Accepted | Rejected | TokenExpiring | Going | VolatileReceived | Ended
+    Welcomed | Discontinued | Received | Lost | Accepted | Rejected | TokenExpiring | Going | VolatileReceived | Ended
 )

@@ -1,4 +1,4 @@
-"""Messages of one session leave in the order of their numbers and are kept until they are acknowledged."""
+"""OrderedMessageQueue: sends the messages of one session in order and keeps them until they are acknowledged."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from veredus.model.delivery import CLEANUP_INTERVAL, MAX_QUEUE_SIZE, MAX_RETRIES
 from veredus.model.frames import FrameError
 
 
-class Outcome(StrEnum):
-    """What became of a message that was given to the queue."""
+class QueueOutcome(StrEnum):
+    """The result of adding a message to the queue."""
 
     SENT = "sent"
     WAITING = "waiting"
-    """Its turn has not come, or the transport refused it: it is kept and goes first when its turn comes."""
+    """An earlier message is missing, or the transport refused it: it is kept and sent later."""
     DUPLICATE = "duplicate"
     FULL = "full"
-    """Too many are waiting. Never the answer to the number that is expected."""
+    """Too many messages wait. Never returned for the expected number."""
     STOPPED = "stopped"
 
 
 class Enqueued(NamedTuple):
-    """Outcome; for a duplicate also its number and the one that was expected."""
+    """The outcome; for a duplicate also its number and the expected one."""
 
-    outcome: Outcome
+    outcome: QueueOutcome
     seq: int = 0
     expected: int = 0
 
 
 class QueueStats(TypedDict):
-    """The state of a queue, for people and for metrics."""
+    """The state of a queue, for display and metrics."""
 
     session_id: str
     queue_size: int
@@ -46,15 +46,15 @@ class QueueStats(TypedDict):
 
 
 class CleanedUp(NamedTuple):
-    """Waiting messages that were let go because they waited too long (the log has them still), and whether the oldest
-    message in flight has had all its retries: the connection is to be closed then."""
+    """How many messages were dropped because they waited too long (the log still has them), and whether the oldest
+    message in flight has used all its retries, so that the connection must be closed."""
 
     dropped: int
     exhausted: bool
 
 
 class OrderedMessage:
-    """A message on its way: its number, what it was made from, its bytes, when it was last sent and how often again."""
+    """A message with its number, source (`push`), bytes, time of the last send and number of repeats."""
 
     __slots__ = ("data", "push", "retries", "sent", "server_seq", "timestamp")
 
@@ -72,17 +72,17 @@ class OrderedMessage:
 
 SendCallback = Callable[[OrderedMessage], bool | None]
 
-_SENT = Enqueued(Outcome.SENT)
-_WAITING = Enqueued(Outcome.WAITING)
-_FULL = Enqueued(Outcome.FULL)
-_STOPPED = Enqueued(Outcome.STOPPED)
+_SENT = Enqueued(QueueOutcome.SENT)
+_WAITING = Enqueued(QueueOutcome.WAITING)
+_FULL = Enqueued(QueueOutcome.FULL)
+_STOPPED = Enqueued(QueueOutcome.STOPPED)
 
 
 class OrderedMessageQueue:
-    """Three paths: the expected number is sent, a later one waits in a min-heap, an earlier one is a duplicate.
+    """The expected number is sent, a later one waits in a min-heap, an earlier one is a duplicate.
 
-    `send` takes the message to the transport. If it returns False or raises OSError, no counter changes and the message
-    stays first in line; `process_waiting_messages` tries again. The queue has one owner and needs no lock.
+    `send` passes the message to the transport. If it returns False or raises OSError, no counter changes and the
+    message stays first; `process_waiting_messages` tries again. The queue has one owner and needs no lock.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ class OrderedMessageQueue:
         self.last_sent_seq = 0
         self.last_acked_seq = 0
         self.acked_push: object = None
-        """What the message with the number `last_acked_seq` was made from; None if none was sent under it."""
+        """The source of message `last_acked_seq`; None if no message was sent under this number."""
         self.pending_bytes = 0
         self.waiting_bytes = 0
         self.stopped = False
@@ -135,7 +135,7 @@ class OrderedMessageQueue:
     # ---- in
 
     def enqueue_message(self, server_seq: int, data: bytes, now: float, push: object = None) -> Enqueued:
-        """Take a message with its number."""
+        """Add a message with its number."""
         if self.stopped:
             return _STOPPED
         expected = self.next_expected_seq
@@ -148,25 +148,25 @@ class OrderedMessageQueue:
                 self.process_waiting_messages(now)
             return _SENT
         if server_seq < expected or server_seq in self._waiting_seqs:
-            return Enqueued(Outcome.DUPLICATE, server_seq, expected)
+            return Enqueued(QueueOutcome.DUPLICATE, server_seq, expected)
         if len(self._waiting) >= self.max_queue_size:
             return _FULL
         self._wait(OrderedMessage(server_seq, push, data, now))
         return _WAITING
 
     def process_waiting_messages(self, now: float) -> int:
-        """Send what waits as long as the numbers are in a row; how many were sent."""
+        """Send waiting messages while their numbers are consecutive. Returns how many were sent."""
         waiting = self._waiting
         count = 0
         while waiting and not self.stopped:
             message = waiting[0]
-            if message.server_seq < self.next_expected_seq:  # a jump has passed it
-                self._unwait()
+            if message.server_seq < self.next_expected_seq:  # skipped by a jump
+                self._remove_first_waiting()
             elif message.server_seq == self.next_expected_seq:
                 message.timestamp = now
                 if not self._send_message_directly(message):
                     break
-                self._unwait()
+                self._remove_first_waiting()
                 count += 1
             else:
                 break
@@ -175,37 +175,37 @@ class OrderedMessageQueue:
     # ---- acknowledged
 
     def ack_messages_up_to(self, seq: int) -> int:
-        """Forget what the client has acknowledged and say how many those were; an old ack changes nothing.
+        """Remove what the client has acknowledged. Returns how many messages; 0 for an old ack.
 
-        Raises FrameError for an ack of something that was never sent.
+        Raises FrameError for an ack of a message that was never sent.
         """
         if seq > self.last_sent_seq:
-            raise FrameError(f"ack of {seq}, but {self.last_sent_seq} is the last that was sent")
+            raise FrameError(f"ack of {seq}, but the last message sent is {self.last_sent_seq}")
         if seq <= self.last_acked_seq:
             return 0
         self.last_acked_seq = seq
         return self._forget_up_to(seq)
 
     def resync_sequence(self, cursor: int, now: float = 0.0) -> int:
-        """Continue behind a cursor that the log has confirmed: everything up to it counts as sent and acknowledged.
+        """Continue after a cursor that the log has confirmed: everything up to it counts as sent and acknowledged.
 
-        Returns how many messages were waiting for just this.
+        Returns how many waiting messages were sent.
         """
         self._forget_up_to(cursor)
         self.last_acked_seq = max(self.last_acked_seq, cursor)
         return self._jump(cursor, now)
 
     def skip_to(self, seq: int, now: float) -> int:
-        """Numbers up to this one will never come (policy dropped them): go on behind it. What is in flight stays."""
+        """Continue after this number, because the policy dropped the messages before. Messages in flight stay."""
         return self._jump(seq, now)
 
     # ---- time
 
     def retry_timed_out_messages(self, now: float) -> int:
-        """Send again, in ascending order, what was not acknowledged within half of `message_timeout`; how many.
+        """Repeat, in ascending order, what was not acknowledged within half of `message_timeout`. Returns how many.
 
-        To be called only while the transport holds nothing unsent: a slow reader would get copies of what it has yet
-        to read.
+        Call it only while the transport has no unsent bytes, otherwise a slow reader gets copies of what it has not
+        read yet.
         """
         overdue = now - self.message_timeout / 2
         count = 0
@@ -219,7 +219,7 @@ class OrderedMessageQueue:
         return count
 
     def clean_up(self, now: float) -> CleanedUp:
-        """Let go of what has waited for its turn for `message_timeout`, and see whether retries are used up."""
+        """Drop messages that have waited for `message_timeout`, and check whether the retries are used up."""
         stale = now - self.message_timeout
         kept = [message for message in self._waiting if message.timestamp > stale]
         dropped = len(self._waiting) - len(kept)
@@ -236,7 +236,7 @@ class OrderedMessageQueue:
         )
         return CleanedUp(dropped, exhausted)
 
-    # ---- looking
+    # ---- state
 
     @property
     def pending_count(self) -> int:
@@ -245,7 +245,7 @@ class OrderedMessageQueue:
 
     @property
     def queue_size(self) -> int:
-        """Messages that wait for their turn."""
+        """Messages that wait for an earlier one."""
         return len(self._waiting)
 
     @property
@@ -265,14 +265,14 @@ class OrderedMessageQueue:
         }
 
     def stop(self) -> None:
-        """Take nothing more and let go of everything: the log has it."""
+        """Accept nothing more and drop everything: the log has it."""
         self.stopped = True
         self._waiting.clear()
         self._waiting_seqs.clear()
         self.in_flight.clear()
         self.pending_bytes = self.waiting_bytes = 0
 
-    # ---- within
+    # ---- internal
 
     def _send_message_directly(self, message: OrderedMessage) -> bool:
         try:
@@ -298,7 +298,7 @@ class OrderedMessageQueue:
         self._waiting_seqs.add(message.server_seq)
         self.waiting_bytes += len(message.data)
 
-    def _unwait(self) -> None:
+    def _remove_first_waiting(self) -> None:
         message = heappop(self._waiting)
         self._waiting_seqs.discard(message.server_seq)
         self.waiting_bytes -= len(message.data)

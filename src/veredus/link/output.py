@@ -1,4 +1,4 @@
-"""What is about to leave on one connection: frames in order, joined into one chunk per flush."""
+"""Output: the frames to send on one connection, in order, joined into one chunk per flush."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from veredus.link.ordered_queue import OrderedMessage
 
 
 class Control:
-    """A frame outside the numbered sequence, among messages in the output."""
+    """A frame without a sequence number."""
 
     __slots__ = ("data",)
 
@@ -15,7 +15,7 @@ class Control:
 
 
 class Output:
-    """Frames in the order in which they leave; a flush takes at most so many, or so many bytes, as one chunk."""
+    """Frames in sending order. A flush takes at most `flush_messages` frames or `flush_bytes` bytes as one chunk."""
 
     __slots__ = ("_flush_bytes", "_flush_messages", "frames")
 
@@ -49,7 +49,7 @@ class Output:
         return [chunk]
 
     def take_all(self) -> list[bytes]:
-        """Everything, for the last words of a connection."""
+        """Everything, at the end of a connection."""
         chunks = []
         while self.frames:
             chunks += self.take()

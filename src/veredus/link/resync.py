@@ -1,4 +1,4 @@
-"""What is taken up again after a reconnect: is the log still the one we know, and which requests to send once more."""
+"""After a reconnect: check that the log is still the same, and find the requests to send again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def check_read(
     last_ts_in_log: int,
     next_ts: int,
 ) -> tuple[int, int] | None:
-    """Compare what a link has sent with what the log says now. Returns the range that policy dropped, if any.
+    """Compare what a link has sent with the log. Returns the range that the policy dropped, if any.
 
-    Raises FrameError(INSUFFICIENT_STATE) if this is not the log that the link was following: a failover has lost its
-    tail, or entries are gone that no policy dropped. The client resumes and the attach decides what it lost. The times
-    are those of the last entry that was sent, and what the log has under its number and the next (0: not known).
+    Raises FrameError(INSUFFICIENT_STATE) if the link was following another log: a failover lost its last entries, or
+    entries are missing that no policy dropped. The client then resumes, and the attach decides what it lost. The times
+    are those of the last entry sent, and of the log's entries with its number and the next one (0: unknown).
     """
     if log_epoch != epoch:
         raise _unknown(f"epoch {log_epoch!r}, not {epoch!r}")
@@ -32,12 +32,12 @@ def check_read(
         raise _unknown(f"the log ends at {top}, but {last_sent} was sent")
     if floor > last_sent:
         if floor > policy_floor:
-            raise _unknown(f"{last_sent + 1} to {floor} are gone")
+            raise _unknown(f"{last_sent + 1} to {floor} are missing")
         return last_sent + 1, floor
     if last_ts and last_ts_in_log and last_ts != last_ts_in_log:
-        raise _unknown(f"{last_sent} is another message now")
+        raise _unknown(f"{last_sent} is now another message")
     if next_ts and next_ts <= last_ts:
-        raise _unknown(f"{last_sent + 1} is older than what was sent before it")
+        raise _unknown(f"{last_sent + 1} is older than its predecessor")
     return None
 
 
@@ -52,8 +52,8 @@ class _Open:
     is_accepted: bool = False
 
 
-class OpenRequests:
-    """The client's requests without an answer, kept over connections."""
+class UnansweredRequests:
+    """The client's unanswered requests, kept over connections."""
 
     __slots__ = ("_next", "_open")
 
@@ -93,8 +93,7 @@ class OpenRequests:
         self._open[rid].is_sent = True
 
     def accepted(self, rid: int) -> bool:
-        """The server has said that it is durable, which is all that a request without a reply waits for. False if it is
-        not open here."""
+        """The server has stored the request. That completes a request without reply. Returns False if not open."""
         one = self._open.get(rid)
         if one is None:
             return False
@@ -104,11 +103,11 @@ class OpenRequests:
         return True
 
     def answered(self, rid: int) -> bool:
-        """Strike out a request; False if it was not open."""
+        """Remove a request. Returns False if it was not open."""
         return self._open.pop(rid, None) is not None
 
     def rejected(self, rid: int) -> bool:
-        """Nothing came of it, so it may be sent again; until then it counts as never sent. False if it is not open."""
+        """Treat a rejected request as never sent, so that it can be sent again. Returns False if it is not open."""
         one = self._open.get(rid)
         if one is None:
             return False
@@ -116,8 +115,8 @@ class OpenRequests:
         return True
 
     def to_send(self, known: Iterable[OpenRequest] = ()) -> list[Request]:
-        """What to send after a welcome: all without an answer, but for those that the server has done, or knows and has
-        accepted. One that is only known may have been noted by a gateway that died before it passed it on."""
+        """The requests to send after a welcome: all unanswered ones, except those that the server has done, or knows
+        and has accepted. A gateway may have recorded a request and died before enqueuing it."""
         states = dict(known)
         return [
             one.request
@@ -126,7 +125,7 @@ class OpenRequests:
         ]
 
     def abandon_sent(self) -> list[Request]:
-        """The session is gone: give up what was sent, because whether it was done cannot be known any more."""
+        """Remove and return the sent requests of a lost session, because their outcome is unknown."""
         lost = [one.request for one in self._open.values() if one.is_sent]
         self._open = {rid: one for rid, one in self._open.items() if not one.is_sent}
         return lost

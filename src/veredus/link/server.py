@@ -1,4 +1,4 @@
-"""The gateway's end of a connection, without I/O: window, heartbeat, slow readers, and what the client may say when."""
+"""ServerLink: the gateway's end of a connection, without I/O: window, heartbeat, slow readers, allowed frames."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from veredus.link.config import LinkConfig
-from veredus.link.events import Acked, Ended, Entry, ServerEvent, SlowConsumer, Wanted
+from veredus.link.events import Acked, Ended, ServerEvent, SlowConsumer, Wanted
 from veredus.link.ordered_queue import OrderedMessage, OrderedMessageQueue, QueueStats
 from veredus.link.output import Output
 from veredus.link.resync import check_read
@@ -37,29 +37,31 @@ from veredus.model.frames import (
     Request,
     Volatile,
     Welcome,
+    close_reason,
 )
-from veredus.wire.frames import codec, encode_tail
+from veredus.wire.frames import codec, encode_stored
 from veredus.wire.framing import TooManyFrames
+from veredus.wire.log_entries import LogEntry
 
-MAX_UNREAD = 4096  # answers to a client that sends and does not read
+MAX_UNREAD_ANSWERS = 4096  # frames queued for a client that does not read
 NEW, ASKED, OPEN, CLOSED = "new", "asked", "open", "closed"
-_EXPIRED = encode_tail(Message(kind=Kind.TOMBSTONE))
-_PASSED_ON = (Request, Cancel, Join, Leave, Auth)
+_EXPIRED = encode_stored(Message(kind=Kind.TOMBSTONE))
+_FOR_OWNER = (Request, Cancel, Join, Leave, Auth)
 _RETRYABLE = {int(code): code.retryable for code in ErrorCode}
 
 
 class ServerLink:
-    """One connection of one session. Time is given in seconds of any steady clock.
+    """One connection of one session. Times are seconds of any monotonic clock.
 
-    States: `new` waits for HELLO, `asked` for the owner's `welcome`, `open`, `closed`. After every call: handle the
-    events, send what `take_output` gives, and see that `tick` is called at `deadline()`.
+    States: `new` waits for HELLO, `asked` waits for the owner's `welcome`, then `open` and `closed`. After every call,
+    the owner handles the events, sends the result of `take_output`, and calls `tick` at `deadline()`.
     """
 
     def __init__(
         self, encoding: str, config: LinkConfig, now: float, *, jitter: float = 0.0, whole_messages: bool = False
     ) -> None:
-        """`encoding` as the transport says; `whole_messages` for WebSocket, where no frame may be cut in two;
-        `jitter` (-0.1 to 0.1) shifts this link's heartbeat, so that many do not beat at once."""
+        """`encoding` is the transport's. `whole_messages` is for WebSocket, where a message has whole frames only.
+        `jitter` (-0.1 to 0.1) changes the heartbeat, so that many links do not ping at once."""
         self.state = NEW
         self.top = 0
         self.duplicates = 0
@@ -67,38 +69,38 @@ class ServerLink:
         self._config = config
         self._codec = codec(encoding)
         self._message_frame: Callable[[int, int, bytes], bytes] = self._codec.message_frame
-        self._decoder = self._codec.decoder(config.max_frame, 1)  # a hello, until it is answered
+        self._decoder = self._codec.decoder(config.max_frame, 1)  # only a hello before the welcome
         self._whole_messages = whole_messages
         self._output = Output(config.flush_messages, config.flush_bytes)
         self._queue = self._new_queue("")
         self._heartbeat = config.heartbeat * (1 + jitter)
-        # each repeat, and the answer to the last one, has its time before a client that reads is given up
+        # a client that reads gets the time for all repeats and for the answer to the last one
         repeats = (config.max_retries + 1) * (config.message_timeout / 2 + config.cleanup_interval)
-        self._longest_idle = max(config.slow_close, repeats if config.max_retries else 0.0)
+        self._max_idle = max(config.slow_close, repeats if config.max_retries else 0.0)
         self._hello = Hello()
         self._frames = Bucket(config.frame_rate, config.frame_burst, now)
         self._acks = Bucket(config.ack_rate, config.ack_burst, now)
         self._epoch = ""
-        self._last_ts = 0  # of the newest that was sent
-        self._ts_at_last = 0  # of the entry with the last number; 0 behind a gap: not known
-        self._doubtful = False
+        self._last_ts = 0  # of the newest message sent
+        self._ts_at_last = 0  # of the entry with the last number; 0 after a gap: unknown
+        self._must_verify = False
         self._asked_top = 0
         self._window_messages = config.window_messages
         self._window_bytes = config.window_bytes
         self._rid_floor = 0
-        self._since = self._last_in = self._last_out = self._progress = self._cleaned = now
-        self._pinged: float | None = None
+        self._state_since = self._last_in = self._last_out = self._progress_at = self._cleaned_at = now
+        self._pinged_at: float | None = None
         self._echo = 0
         self._warned_slow = False
-        self._token_ends: float | None = None
+        self._token_expires_at: float | None = None
         self._warned_token = False
         self._degraded = False
 
     # ---- from the client
 
     def receive(self, data: bytes | str, now: float) -> list[ServerEvent]:
-        """Events of what the client sent: its frames Hello, Request, Cancel, Join, Leave, Auth and Bye as they are,
-        Acked, Ended. After Ended nothing is looked at any more."""
+        """Decode data from the client. Returns its frames Hello, Request, Cancel, Join, Leave, Auth and Bye unchanged,
+        Acked and Ended. Everything after Ended is ignored."""
         if self.state == CLOSED:
             return []
         events: list[ServerEvent] = []
@@ -110,32 +112,32 @@ class ServerLink:
             if ignored or not data:
                 self._ignore(ignored or 1, now)
             for frame in frames:
-                self._take(frame, now, events)
+                self._handle(frame, now, events)
                 if self.state == CLOSED:
                     break
         except FrameError as error:
-            code = self._too_many() if isinstance(error, TooManyFrames) else error.code
+            code = self._too_many_code() if isinstance(error, TooManyFrames) else error.code
             wait = 1000 if code == CloseCode.RATE_LIMITED else 0
             return events + self.close(code, error.reason, now, retry_after_ms=wait)
         except UnicodeEncodeError:
-            return events + self.close(CloseCode.BAD_FRAME, "text that is no Unicode", now)
+            return events + self.close(CloseCode.BAD_FRAME, "invalid Unicode", now)
         if frames:
             self._last_in = now
-            self._pinged = None
-        if len(self._output) > self._window_messages + MAX_UNREAD and self.state != CLOSED:
-            return events + self.close(CloseCode.RATE_LIMITED, "asks without reading the answers", now)
+            self._pinged_at = None
+        if len(self._output) > self._window_messages + MAX_UNREAD_ANSWERS and self.state != CLOSED:
+            return events + self.close(CloseCode.RATE_LIMITED, "the client does not read its answers", now)
         return events
 
-    def _too_many(self) -> CloseCode:
-        """The code for too many frames at once. Where a stream is cut into reads is not the client's choice."""
+    def _too_many_code(self) -> CloseCode:
+        """The close code for too many frames at once. On a stream, the client does not choose how reads are split."""
         if self.state != OPEN:
             return CloseCode.BAD_FRAME
         return CloseCode.TOO_LARGE if self._whole_messages else CloseCode.RATE_LIMITED
 
     def _ignore(self, count: int, now: float) -> None:
-        """Frames of unknown types, blank lines, empty messages: they count all the same."""
+        """Frames of unknown types, blank lines and empty messages count as frames."""
         if self.state != OPEN:
-            raise FrameError("nothing but a hello is allowed before the welcome")
+            raise FrameError("only a hello is allowed before the welcome")
         self._count(self._frames, now, count)
 
     @staticmethod
@@ -143,42 +145,40 @@ class ServerLink:
         if bucket.take(now, count):
             raise FrameError("too many frames per second", CloseCode.RATE_LIMITED)
 
-    def _take(self, frame: Frame, now: float, events: list[ServerEvent]) -> None:
+    def _handle(self, frame: Frame, now: float, events: list[ServerEvent]) -> None:
         if self.state != OPEN:
             if self.state != NEW or not isinstance(frame, Hello):
-                wanted = "hello" if self.state == NEW else "nothing before the welcome"
-                raise FrameError(f"{type(frame).__name__.lower()} came, expected was {wanted}")
+                expected = "hello" if self.state == NEW else "nothing before the welcome"
+                raise FrameError(f"got {type(frame).__name__.lower()}, expected {expected}")
             if frame.version != VERSION:
-                raise FrameError(
-                    f"version {frame.version}, this gateway speaks {VERSION}", CloseCode.VERSION_UNSUPPORTED
-                )
-            self.state, self._hello, self._since = ASKED, frame, now
+                raise FrameError(f"got version {frame.version}, expected {VERSION}", CloseCode.VERSION_UNSUPPORTED)
+            self.state, self._hello, self._state_since = ASKED, frame, now
             events.append(frame)
         elif isinstance(frame, Ack):
             self._ack(frame.seq, frame.rid_floor, now, events)
         elif isinstance(frame, Pong):
-            if self._pinged is not None and frame.echo == self._echo:
-                self.rtt = now - self._pinged
-            self._ack(frame.seq, 0, now, events, asked_for=self._pinged is not None)
-        elif isinstance(frame, _PASSED_ON):
+            if self._pinged_at is not None and frame.echo == self._echo:
+                self.rtt = now - self._pinged_at
+            self._ack(frame.seq, 0, now, events, asked_for=self._pinged_at is not None)
+        elif isinstance(frame, _FOR_OWNER):
             self._count(self._frames, now)
             events.append(frame)
         elif isinstance(frame, Bye):
             events.append(frame)
             events += self.close(CloseCode.SESSION_CLOSED, "bye", now)
         else:
-            raise FrameError(f"{type(frame).__name__.lower()} is not for a client to send now")
+            raise FrameError(f"a client may not send {type(frame).__name__.lower()} now")
 
     def _ack(self, seq: int, rid_floor: int, now: float, events: list[ServerEvent], *, asked_for: bool = False) -> None:
         before = self._queue.last_acked_seq
         self._queue.ack_messages_up_to(seq)
         if seq > before:
-            self._progress, self._warned_slow = now, False
+            self._progress_at, self._warned_slow = now, False
         if seq > before or rid_floor > self._rid_floor:
             self._rid_floor = max(self._rid_floor, rid_floor)
             ts: Any = self._queue.acked_push
             events.append(Acked(self._queue.last_acked_seq, self._rid_floor, ts or 0))
-        elif not asked_for:  # one that says something new is paid for by the message that it acknowledges
+        elif not asked_for:  # an ack with news is limited by the messages it acknowledges
             self._count(self._acks, now)
 
     # ---- to the client
@@ -186,16 +186,16 @@ class ServerLink:
     def welcome(
         self,
         welcome: Welcome,
-        entries: Sequence[Entry],
+        entries: Sequence[LogEntry],
         now: float,
         *,
         gap: tuple[int, int] | None = None,
         wall_ms: int = 0,
     ) -> None:
-        """Answer the hello: WELCOME, GAP if policy dropped something, and the first of the replay leave together.
+        """Answer the hello with WELCOME, GAP if the policy dropped messages, and the first missed messages.
 
-        `welcome.cursor` is the cursor that the log has confirmed: delivery starts behind it. Heartbeat, pong and limits
-        are filled in here.
+        Delivery starts after `welcome.cursor`, which the log has confirmed. Heartbeat, pong and limits are filled in
+        here.
         """
         if self.state != ASKED:
             return
@@ -215,21 +215,21 @@ class ServerLink:
         self._queue = self._new_queue(welcome.sid)
         self._queue.resync_sequence(start if gap is None else gap[0] - 1)
         self._queue.acked_push = self._last_ts if gap is None else None
-        self._progress = self._cleaned = now
+        self._progress_at = self._cleaned_at = now
         self._send(welcome, now)
         if gap is not None:
             self._skip(gap, self._last_ts if start == gap[1] else 0, now)
         last = self._queue.last_sent_seq
         self.offer_entries([entry for entry in entries if entry[0] > last], now, wall_ms=wall_ms)
 
-    def offer_entries(self, entries: Sequence[Entry], now: float, *, wall_ms: int = 0) -> list[ServerEvent]:
-        """Entries of the log, from a hint: in any order, ahead, or a second time. An old number on a new entry is from
-        another log than the one we followed: Ended with 4007.
+    def offer_entries(self, entries: Sequence[LogEntry], now: float, *, wall_ms: int = 0) -> list[ServerEvent]:
+        """Offer log entries from a hint, in any order; duplicates and gaps are allowed. A new entry with an old number
+        belongs to another log than the one we follow: Ended with 4007.
 
-        What is beyond the window is left out; `wanted` asks for it later. An entry that expired before `wall_ms` (Unix
-        milliseconds; 0 skips this check) becomes a tombstone.
+        Entries beyond the window are skipped, and `wanted` requests them later. An entry that expired before `wall_ms`
+        (Unix milliseconds; 0 disables this) becomes a tombstone.
         """
-        if self.state != OPEN or self._doubtful:
+        if self.state != OPEN or self._must_verify:
             for entry in entries:
                 self.note_top(entry[0])
             return []
@@ -243,7 +243,7 @@ class ServerLink:
             if ahead < 0:
                 self.duplicates += 1
                 if ts > self._last_ts:
-                    return self.close(CloseCode.INSUFFICIENT_STATE, f"{seq} is another message now", now)
+                    return self.close(CloseCode.INSUFFICIENT_STATE, f"{seq} is now another message", now)
                 continue
             held = len(queue.in_flight)
             if ahead + held >= self._window_messages or (
@@ -255,7 +255,7 @@ class ServerLink:
             enqueue(seq, frame_of(seq, ts, tail), now, ts)
         self._last_out = now
         if was_idle:
-            self._progress = now
+            self._progress_at = now
         return []
 
     def offer_read(
@@ -264,14 +264,14 @@ class ServerLink:
         floor: int,
         policy_floor: int,
         top: int,
-        entries: Sequence[Entry],
+        entries: Sequence[LogEntry],
         now: float,
         *,
         floor_ts: int = 0,
         wall_ms: int = 0,
     ) -> list[ServerEvent]:
-        """What the log itself answered to `wanted`. A range that policy dropped becomes a GAP; a log that is not the
-        one we followed ends the connection with 4007, and the client resumes."""
+        """Offer the result of the read that `wanted` asked for. A range that the policy dropped becomes a GAP. If it is
+        not the log we follow, the connection ends with 4007 and the client resumes."""
         if self.state != OPEN:
             return []
         last = self._queue.last_sent_seq
@@ -290,33 +290,33 @@ class ServerLink:
             )
         except FrameError as error:
             return self.close(error.code, error.reason, now)
-        # a hint may have come since the question was asked; but what was known then and is not there now, is gone
+        # a hint may have raised `top` since the read began; but what was known before and is missing now is lost
         self.top = top if top < self._asked_top else max(self.top, top)
-        self._doubtful = False
+        self._must_verify = False
         entries = [entry for entry in entries if entry[0] > last]
         if gap is not None:
             self._skip(gap, floor_ts, now)
         return self.offer_entries(entries, now, wall_ms=wall_ms)
 
-    def doubt(self) -> None:
-        """The store may have failed over: hints do not count until a read has shown that the log is still ours."""
-        self._doubtful = True
+    def verify_log(self) -> None:
+        """Ignore hints until a read shows that the log is still ours, because the store may have failed over."""
+        self._must_verify = True
 
     def note_top(self, top: int) -> None:
-        """The log is known to reach this number: a hint without bodies, a position check."""
+        """Note that the log reaches this number, from a hint without bodies or a position check."""
         self.top = max(self.top, top)
 
     def wanted(self) -> Wanted | None:
-        """What to read from the log now: from the first missing number, as much as the window has room for; or None.
+        """What to read from the log now: from the first missing number, as much as fits the window; or None.
 
-        In doubt also the last one that was sent. Small reads are saved up: nothing is asked for while less than a
+        After `verify_log`, the last message sent is read too. To avoid small reads, nothing is read while less than a
         quarter of the window is free and more is missing than would fit.
         """
         if self.state != OPEN:
             return None
         self._asked_top = self.top
         queue = self._queue
-        if self._doubtful:  # with the last one that was sent, to compare it
+        if self._must_verify:  # include the last message sent, to compare it
             room = max(1, self._window_messages - queue.pending_count)
             return Wanted(queue.last_sent_seq, room, max(1024, self._window_bytes - queue.pending_bytes))
         expected = queue.next_expected_seq
@@ -334,11 +334,11 @@ class ServerLink:
         return Wanted(expected, min(room, missing), room_bytes)
 
     def allow(self, frame_rate: float, frame_burst: float, now: float) -> None:
-        """How many frames this client may send, if not as many as all."""
+        """Set the frame limit of this client."""
         self._frames = Bucket(frame_rate, frame_burst, now)
 
     def accept(self, rid: int, now: float) -> None:
-        """Tell the client that its request is durable."""
+        """Confirm that the request is stored."""
         if self.state == OPEN:
             self._send(Accept(rid), now)
 
@@ -348,7 +348,7 @@ class ServerLink:
             self._send(Reject(rid, code, _RETRYABLE.get(code, False), retry_after_ms, error[:1000]), now)
 
     def volatile(self, type: str, body: bytes, now: float, *, encoding: str = "json", unsent: int = 0) -> bool:
-        """Send an unnumbered message, or drop it (False) if anything is waiting to leave: here or, `unsent`, below."""
+        """Send an unnumbered message. Returns False and drops it if output is queued here or in the transport."""
         if self.state != OPEN or unsent or len(self._output):
             return False
         self._send(Volatile(type, body, encoding), now)
@@ -360,63 +360,65 @@ class ServerLink:
             self._send(GoAway(reconnect_within_ms, reason, hint), now)
 
     def token_expires(self, at: float | None) -> None:
-        """When the token expires, on the clock of `now`: the client is told ahead; at the time itself, 4004."""
-        self._token_ends, self._warned_token = at, False
+        """Set when the token expires, on the clock of `now`. The client is warned before; then the connection ends with
+        4004."""
+        self._token_expires_at, self._warned_token = at, False
 
     def degraded(self, yes: bool) -> None:
-        """Whether the store is out of reach: pings say so."""
+        """Set whether the store is unreachable, which pings report to the client."""
         self._degraded = yes
 
     def close(self, code: int, reason: str, now: float, *, retry_after_ms: int = 0) -> list[ServerEvent]:
-        """End the connection: a CLOSE frame behind what is in the output, and Ended."""
+        """End the connection: append a CLOSE frame to the output and return Ended."""
         if self.state == CLOSED:
             return []
-        self._send(Close(code, reason[:120], retry_after_ms), now)
+        reason = close_reason(reason)
+        self._send(Close(code, reason, retry_after_ms), now)
         self.state = CLOSED
         self._queue.stop()
-        return [Ended(int(code), reason[:120], retry_after_ms)]
+        return [Ended(int(code), reason, retry_after_ms)]
 
     # ---- time
 
     def tick(self, now: float, *, unsent: int = 0) -> list[ServerEvent]:
-        """Heartbeat, timeouts and retransmission, which waits while the transport holds `unsent` bytes."""
+        """Run heartbeat, timeouts and repeats. Repeats wait while the transport has `unsent` bytes."""
         config = self._config
         if self.state == CLOSED:
             return []
         if self.state != OPEN:
-            if now - self._since < config.hello_timeout:
+            if now - self._state_since < config.hello_timeout:
                 return []
             if self.state == NEW:
                 return self.close(CloseCode.HELLO_TIMEOUT, f"no hello within {config.hello_timeout:g} s", now)
-            return self.close(CloseCode.BACKEND_UNAVAILABLE, "the session could not be opened in time", now)
-        if self._token_ends is not None and now >= self._token_ends:
+            return self.close(CloseCode.BACKEND_UNAVAILABLE, "the session was not opened in time", now)
+        if self._token_expires_at is not None and now >= self._token_expires_at:
             return self.close(CloseCode.TOKEN_EXPIRED, "the token has expired", now)
-        if self._pinged is not None and now - self._pinged >= config.pong:
+        if self._pinged_at is not None and now - self._pinged_at >= config.pong:
             return self.close(CloseCode.NO_PONG, f"no answer to a ping within {config.pong:g} s", now)
         events: list[ServerEvent] = []
         if self._queue.pending_count:
             events = self._watch_progress(now, unsent)
             if self.state == CLOSED:
                 return events
-        elif self._queue.queue_size and now - self._cleaned >= config.cleanup_interval:
-            self._cleaned = now
+        elif self._queue.queue_size and now - self._cleaned_at >= config.cleanup_interval:
+            self._cleaned_at = now
             self._queue.clean_up(now)
-        warn = self._token_ends is not None and not self._warned_token
-        if warn and self._token_ends is not None and self._token_ends - now <= config.token_warning:
+        warn = self._token_expires_at is not None and not self._warned_token
+        if warn and self._token_expires_at is not None and self._token_expires_at - now <= config.token_warning:
             self._warned_token = True
-            self._ping(now, int((self._token_ends - now) * 1000))
-        elif self._pinged is None and now - min(self._last_out, self._last_in) >= self._heartbeat:
+            self._ping(now, int((self._token_expires_at - now) * 1000))
+        elif self._pinged_at is None and now - min(self._last_out, self._last_in) >= self._heartbeat:
             self._ping(now, 0)
         return events
 
     def _watch_progress(self, now: float, unsent: int) -> list[ServerEvent]:
-        """Messages are in flight: is the client getting anywhere?"""
+        """Check that the client makes progress while messages are in flight."""
         config, queue = self._config, self._queue
-        idle = now - self._progress
-        if idle >= (config.slow_close if unsent else self._longest_idle):
+        idle = now - self._progress_at
+        if idle >= (config.slow_close if unsent else self._max_idle):
             return self.close(CloseCode.SLOW_CONSUMER, f"nothing acknowledged for {idle:.0f} s", now)
-        if now - self._cleaned >= config.cleanup_interval:
-            self._cleaned = now
+        if now - self._cleaned_at >= config.cleanup_interval:
+            self._cleaned_at = now
             if queue.clean_up(now).exhausted:
                 return self.close(CloseCode.SLOW_CONSUMER, f"not acknowledged after {config.max_retries} repeats", now)
             if not unsent and not len(self._output) and queue.retry_timed_out_messages(now):
@@ -430,38 +432,40 @@ class ServerLink:
         """When `tick` is due next."""
         config = self._config
         if self.state != OPEN:
-            return self._since + config.hello_timeout if self.state != CLOSED else float("inf")
+            return self._state_since + config.hello_timeout if self.state != CLOSED else float("inf")
         due = (
-            min(self._last_out, self._last_in) + self._heartbeat if self._pinged is None else self._pinged + config.pong
+            min(self._last_out, self._last_in) + self._heartbeat
+            if self._pinged_at is None
+            else self._pinged_at + config.pong
         )
         if self._queue.pending_count or self._queue.queue_size:
-            due = min(due, self._cleaned + config.cleanup_interval)
+            due = min(due, self._cleaned_at + config.cleanup_interval)
         if self._queue.pending_count:
-            due = min(due, self._progress + (self._longest_idle if self._warned_slow else config.slow_warn))
-        if self._token_ends is not None:
-            due = min(due, self._token_ends - (0 if self._warned_token else config.token_warning))
+            due = min(due, self._progress_at + (self._max_idle if self._warned_slow else config.slow_warn))
+        if self._token_expires_at is not None:
+            due = min(due, self._token_expires_at - (0 if self._warned_token else config.token_warning))
         return due
 
     def _ping(self, now: float, token_expires_ms: int) -> None:
         self._echo += 1
         self._send(Ping(self._echo, self.top, self._degraded, token_expires_ms), now)
-        if self._pinged is None:
-            self._pinged = now
+        if self._pinged_at is None:
+            self._pinged_at = now
 
-    # ---- out
+    # ---- output
 
     @property
     def has_output(self) -> bool:
         return bool(self._output.frames)
 
     def take_output(self) -> list[bytes]:
-        """One flush: at most one chunk of 64 messages or 16 KiB. Ask again on the next turn while `has_output`.
+        """One flush: at most one chunk of 64 messages or 16 KiB. Call it again in the next turn while `has_output`.
 
         After the end: everything that is left.
         """
         return self._output.take_all() if self.state == CLOSED else self._output.take()
 
-    # ---- looking
+    # ---- state
 
     @property
     def session_id(self) -> str:
@@ -481,22 +485,22 @@ class ServerLink:
         """The eight statistics of the ordered queue."""
         return self._queue.get_queue_stats()
 
-    # ---- within
+    # ---- internal
 
     def _new_queue(self, session_id: str) -> OrderedMessageQueue:
         config = self._config
         return OrderedMessageQueue(
             session_id,
-            self._put,
+            self._send_message,
             max_queue_size=config.max_queue_size,
             message_timeout=config.message_timeout,
             max_retries=config.max_retries,
             cleanup_interval=config.cleanup_interval,
         )
 
-    def _put(self, message: OrderedMessage) -> bool:
-        """The queue's way out. A message older than its predecessor is from a log that is not ours: it stays back, and
-        the next read tells."""
+    def _send_message(self, message: OrderedMessage) -> bool:
+        """Called by the queue. A message older than its predecessor is from another log: hold it back until the next
+        read verifies the log."""
         ts: Any = message.push
         if not message.sent:
             if ts <= self._last_ts:

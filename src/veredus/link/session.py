@@ -1,4 +1,4 @@
-"""Both ends of a session: the one page to import links, their settings and their events from."""
+"""Re-exports the links of both ends, their settings and their events."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from veredus.link.events import (
     Accepted,
     Acked,
     ClientEvent,
-    Discontinuity,
+    Discontinued,
     Ended,
-    Entry,
     Going,
     Lost,
     Received,
@@ -23,17 +22,18 @@ from veredus.link.events import (
     Welcomed,
 )
 from veredus.link.server import ServerLink
+from veredus.wire.log_entries import LogEntry
 
 __all__ = [
     "Accepted",
     "Acked",
     "ClientEvent",
     "ClientLink",
-    "Discontinuity",
+    "Discontinued",
     "Ended",
-    "Entry",
     "Going",
     "LinkConfig",
+    "LogEntry",
     "Lost",
     "Received",
     "Rejected",

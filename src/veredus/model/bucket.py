@@ -13,7 +13,7 @@ class Bucket:
         self._left, self._seen = burst, now
 
     def take(self, now: float, count: float = 1.0) -> float:
-        """0.0 if so many may pass, else seconds until they may."""
+        """Returns 0.0 if `count` events may pass now, else the seconds until they may."""
         self._left = min(self._burst, self._left + (now - self._seen) * self._rate)
         self._seen = now
         if self._left >= count:
@@ -22,9 +22,9 @@ class Bucket:
         return (count - self._left) / self._rate
 
     def give(self, count: float) -> None:
-        """So many more may pass than the rate alone allows."""
+        """Allow `count` more events than the rate alone."""
         self._left += count
 
     def is_full(self, now: float) -> bool:
-        """Whether it remembers nothing: a new one would be the same."""
+        """Whether the bucket is full: a new one would behave the same."""
         return self._left + (now - self._seen) * self._rate >= self._burst

@@ -9,7 +9,7 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from veredus.errors import ConfigError
-from veredus.model.cron_search import Cron, Field, to_datetime
+from veredus.model.cron_search import Cron, CronField, to_datetime
 from veredus.model.duration import parse_duration
 
 DESCRIPTORS = {
@@ -38,13 +38,13 @@ class Schedule(Protocol):
         ...
 
     def aligned(self, at: int, since: int) -> int:
-        """From where to go on to stay on the course that led to the tick `at`, without visiting all before `since`."""
+        """An instant from which `next` can go on without visiting all ticks between `at` and `since`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A spec taken apart: the line without its time zone, and the zone's name, empty for UTC."""
+class CronLine:
+    """A parsed spec: the line without its time zone, and the zone's name, empty for UTC."""
 
     text: str
     tz: str
@@ -61,19 +61,19 @@ def parse(spec: str, tz: str | None = None) -> Schedule:
     return parse_line(spec, tz).schedule
 
 
-def parse_line(spec: str, tz: str | None = None) -> Line:
+def parse_line(spec: str, tz: str | None = None) -> CronLine:
     if not isinstance(spec, str) or not spec.strip():
         raise ConfigError("spec", spec, "a cron line of 5 fields, @daily and the like, or @every 30s")
     text, zone = _split_zone(" ".join(spec.split()), tz)
     location = load_zone(zone)
     if text.startswith(_EVERY):
-        return Line(text, zone, _every(text))
+        return CronLine(text, zone, _every(text))
     if text.startswith("@"):
         if text not in DESCRIPTORS:
             known = [*DESCRIPTORS, "@every 30s"]
             raise ConfigError("spec", text, f"one of {', '.join(known)}", known=known)
-        return Line(text, zone, _cron(DESCRIPTORS[text], location))
-    return Line(text, zone, _cron(text, location))
+        return CronLine(text, zone, _cron(DESCRIPTORS[text], location))
+    return CronLine(text, zone, _cron(text, location))
 
 
 def _split_zone(text: str, tz: str | None) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def _every(text: str) -> Every:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A fixed number of whole seconds after the one before; fractions of a second are cut off."""
+    """A fixed number of whole seconds after the previous tick; fractions of a second are cut off."""
 
     seconds: int
 
@@ -161,21 +161,21 @@ def _cron(text: str, location: tzinfo) -> Cron:
     return Cron(minute, hour, day, month, weekday, location)
 
 
-def _field(text: str, bounds: _Bounds) -> Field:
+def _field(text: str, bounds: _Bounds) -> CronField:
     values: set[int] = set()
     restricted = True
     for item in text.split(","):
-        if item:  # robfig/cron overlooks empty items too
+        if item:  # robfig/cron ignores empty items too
             found, is_star = _range(item, bounds)
             values.update(found)
             restricted = restricted and not is_star
     if not values:
         raise ConfigError(f"spec: {bounds.name}", text, bounds.allowed)
-    return Field(frozenset(values), restricted)
+    return CronField(frozenset(values), restricted)
 
 
 def _range(item: str, bounds: _Bounds) -> tuple[range, bool]:
-    """One item of a list, and whether it is a star without a real step."""
+    """One item of a list, and whether it is a star without a step above 1."""
     span, slash, step_text = item.partition("/")
     low, hyphen, high = span.partition("-")
     is_star = span in ("*", "?")

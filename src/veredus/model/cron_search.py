@@ -1,4 +1,4 @@
-"""When a cron line fires next: the search for the first instant that all its fields allow."""
+"""Finds the next time of a cron line: the first instant that all its fields allow."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
 YEARS = 5
-"""A line that matches nothing for so long never fires."""
+"""A line without a match for this long never fires."""
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class CronField:
     """The values that a field allows; `restricted` is False for `*` and `?`."""
 
     values: frozenset[int]
@@ -25,11 +25,11 @@ class Field:
 class Cron:
     """Five fields in a time zone."""
 
-    minute: Field
-    hour: Field
-    day: Field
-    month: Field
-    weekday: Field
+    minute: CronField
+    hour: CronField
+    day: CronField
+    month: CronField
+    weekday: CronField
     location: tzinfo
 
     def next(self, after: datetime) -> datetime | None:
@@ -42,7 +42,7 @@ class Cron:
         return since
 
     def fits_day(self, local: datetime) -> bool:
-        """With both days restricted, either will do; else both must fit."""
+        """If both day fields are restricted, either may match; else both must."""
         day, weekday = local.day in self.day, local.isoweekday() % 7 in self.weekday
         if self.day.restricted and self.weekday.restricted:
             return day or weekday
@@ -50,11 +50,11 @@ class Cron:
 
 
 class _Search:
-    """From field to field, the largest first: each is moved forward until it fits, the smaller ones go back to their
-    beginning, and an overflow starts again at the top.
+    """From the largest field to the smallest: each is moved forward until it fits, the smaller ones are reset, and an
+    overflow starts again at the top.
 
-    Months and days move on the calendar, hours and minutes on the real time line. That decides, as in robfig/cron,
-    what becomes of an hour that a change of clocks leaves out (it is skipped) or brings twice (it fires twice).
+    Months and days move on the calendar, hours and minutes on the time line. As in robfig/cron, an hour that a clock
+    change skips is skipped, and one that it repeats fires twice.
     """
 
     def __init__(self, cron: Cron, start: int) -> None:
@@ -62,7 +62,7 @@ class _Search:
         self._at = start
         self._local = self._look()
         self._reset = False
-        """Whether the smaller fields are at their beginning already."""
+        """Whether the smaller fields have been reset already."""
 
     def run(self) -> int | None:
         last_year = min(self._local.year + YEARS, 9990)
@@ -137,7 +137,7 @@ class _Search:
 
 
 def _add_month(wall: datetime) -> datetime:
-    """A day that the month does not have runs over into the next one, as in Go."""
+    """A day that the month does not have becomes a day of the next month, as in Go."""
     year, month = (wall.year + 1, 1) if wall.month == 12 else (wall.year, wall.month + 1)
     return wall.replace(year=year, month=month, day=1, tzinfo=None) + timedelta(days=wall.day - 1)
 

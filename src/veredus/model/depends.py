@@ -1,4 +1,4 @@
-"""Default values that are provided by the worker and never travel."""
+"""Parameters whose values the worker provides; they are not part of the payload."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Marks a parameter: its value is what `provider` returns (or yields) in the worker, once per attempt."""
+    """Marks a parameter. The worker passes what `provider` returns (or yields), once per attempt."""
 
     provider: Callable[..., Any]
 
 
 def Depends(provider: Callable[..., Any]) -> Any:
-    """`async def send(to: str, db: Pool = Depends(get_pool))`: `db` is filled in by the worker.
+    """`async def send(to: str, db: Pool = Depends(get_pool))`: the worker passes `db`.
 
-    The provider may be a plain or async function, or a generator whose code after `yield` runs when the attempt ends;
-    it may have dependencies of its own.
+    The provider is a plain or async function, or a generator whose code after `yield` runs when the attempt ends. It
+    may have dependencies itself.
     """
     return Dependency(provider)

@@ -1,10 +1,11 @@
-"""What is kept of an error: its class and text, and where it was raised; bounded, whatever a handler raised."""
+"""What is stored about an error: its class and text, and where it was raised; limited in size."""
 
 from __future__ import annotations
 
 import itertools
 import linecache
 import os
+import sysconfig
 import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -21,9 +22,13 @@ _CHAIN = 5
 _OUTER_FRAMES, _INNER_FRAMES = 4, 20
 _MOST_FRAMES = 100
 _SOURCE_CHARACTERS = 160
+_PACKAGE = Path(__file__).parent.parent
 _OUR_FRAMES = tuple(
-    f"{Path(__file__).parent.parent / room}{os.sep}" for room in ("worker", "wire", "telemetry", "gateway")
+    f"{_PACKAGE / package}{os.sep}" for package in ("worker", "handlers", "wire", "telemetry", "gateway")
 )
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_NOT_THE_USERS = (f"{_PACKAGE}{os.sep}", *_INSTALLED, "<frozen ")
+_MAIN = ("__main__", "__mp_main__")
 _HEAD = "Traceback (most recent call last):"
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
@@ -32,11 +37,11 @@ _TEXTLESS: dict[type, str] = {SkipRetry: "skip retry for the task", RevokeTask: 
 
 
 REMOTE = "__veredus_remote__"
-"""An attribute of an error that was raised in another process: its description and its traceback there."""
+"""An attribute of an error that was raised in another process: its description, its traceback and its place there."""
 
 
 def describe(error: BaseException, most: int = MOST) -> str:
-    """The class and the text of an error, in at most so many bytes of UTF-8; a longer text says that it was cut."""
+    """The class and text of an error, in at most `most` bytes of UTF-8. A cut text says so."""
     if remote := getattr(error, REMOTE, None):
         return cut(remote[0], most)
     name = type(error).__name__
@@ -52,14 +57,52 @@ def describe(error: BaseException, most: int = MOST) -> str:
     return cut(f"{name}: {text[:most]}", most, len(name) + 2 + len(text))
 
 
+def class_of(error: BaseException) -> str:
+    """The name of an error's class, with its module unless that is Python's own or the main script."""
+    kind = type(error)
+    prefix = "" if kind.__module__ in ("builtins", *_MAIN) else f"{kind.__module__}."
+    return cut(f"{prefix}{kind.__qualname__}", _LINK_BYTES)
+
+
+def text_of(error: BaseException, most: int = MOST) -> str:
+    """The text of an error without its class; empty if it has none."""
+    try:
+        text = str(error)
+        return cut(text[:most].strip(), most, max(len(text), 1)) if text.strip() else _TEXTLESS.get(type(error), "")
+    except BaseException:  # __str__ of a user's class may raise anything
+        return ""
+
+
+def place_of(error: BaseException | None) -> str:
+    """Where an error was raised in the user's own code, as `shop.tasks.charge:41`; empty if that cannot be told. The
+    same for every error of one line, also if a library that the line calls raised it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if remote := getattr(error, REMOTE, None):
+            return str(remote[2])
+        if frames := _without_ours(error.__traceback__):
+            own = [one for one in frames if not one[0].f_code.co_filename.startswith(_NOT_THE_USERS)]
+            return cut(_place(*(own or frames)[-1]), _LINK_BYTES)
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _place(frame: FrameType, number: int) -> str:
+    module = frame.f_globals.get("__name__", "")
+    if not module or module in _MAIN:
+        module = Path(frame.f_code.co_filename).stem
+    return f"{module}.{frame.f_code.co_qualname}:{number}"
+
+
 def one_line(error: BaseException) -> str:
     """`describe`, for a line of the log."""
     return cut(" ".join(describe(error).split()), MOST_IN_LOG)
 
 
 def cut(text: str, most: int, length: int | None = None) -> str:
-    """At most so many bytes of UTF-8, whole characters. What UTF-8 cannot hold is replaced. `length`: of the whole
-    text, if this is only its beginning."""
+    """At most that many bytes of UTF-8, without splitting a character. Invalid characters are replaced. `length`:
+    that of the whole text, if this is only its beginning."""
     length = length or len(text)
     data = text[: most + 1].encode("utf-8", "replace")
     if length == len(text) and len(data) <= most:
@@ -69,24 +112,29 @@ def cut(text: str, most: int, length: int | None = None) -> str:
 
 
 def traceback_of(error: BaseException | None) -> str:
-    """Where an error was raised, as Python prints it, without the values of variables: at most 8 KiB, the innermost
-    frames and the last of several errors for certain. Empty if all frames are of Veredus."""
+    """The traceback of an error as Python prints it, without the values of variables: at most 8 KiB, which always
+    include the innermost frames and the last of several errors. Empty if all frames are Veredus's."""
     try:
         text = "\n".join(_chain(error)) if error is not None else ""
-    except Exception:  # a loader of source code, or a class of the user's, that fails
+    except Exception:  # a loader of source code, or a class of the user's, that raises
         return ""
+    return cut_traceback(text, MOST)
+
+
+def cut_traceback(text: str, most: int) -> str:
+    """The end of a traceback, in at most so many bytes of UTF-8 and whole lines: the innermost frames and the error."""
     data = text.encode("utf-8", "replace")
-    if len(data) <= MOST:
+    if len(data) <= most:
         return data.decode()
     mark = "... (cut)\n"
-    tail = data[len(mark) - MOST :].decode("utf-8", "ignore")
+    tail = data[len(mark) - most :].decode("utf-8", "ignore")
     return mark + tail.partition("\n")[2]
 
 
 def drop_older_raises(error: BaseException) -> None:
-    """To be called where an error is caught. One object that is raised again and again has the frames of every time,
-    and would keep them, and what they hold, for ever: only those of the last time stay. An older time begins where the
-    function that catches, which is always the outermost, stands a second time."""
+    """Call this where an error is caught. An exception object that is raised repeatedly collects the frames of every
+    raise and keeps them, and their variables, alive. Only those of the last raise are kept. An older raise starts
+    where the catching function, which is always the outermost, appears a second time."""
     trace = error.__traceback__
     if trace is None:
         return
@@ -99,7 +147,7 @@ def drop_older_raises(error: BaseException) -> None:
 
 
 def is_short(error: BaseException) -> bool:
-    """Whether Python's own traceback of it is bounded, can be written as UTF-8, and says where it was raised."""
+    """Whether Python's own traceback of this error is limited in size, valid UTF-8, and says where it was raised."""
     left, seen, waiting = 3 * MOST, set(), [error]
     while waiting:
         one = waiting.pop()
@@ -120,24 +168,24 @@ def is_short(error: BaseException) -> bool:
 
 
 def write_traceback(failed_at: int, retried: int, text: str) -> bytes:
-    """A traceback as it is stored beside the task's message: with the failure that it belongs to."""
+    """A traceback as stored beside the task's message, with the failure that it belongs to."""
     return f"{failed_at} {retried}\n{text}".encode() if text else b""
 
 
 def read_traceback(failed_at: int, retried: int, stored: bytes) -> str:
-    """Empty if it is of an earlier failure: Go keeps the field when its own attempts fail."""
+    """Empty if it belongs to an earlier failure: Go keeps the field when its own attempts fail."""
     stamp, _, text = stored.partition(b"\n")
     return text.decode("utf-8", "replace") if stamp == f"{failed_at} {retried}".encode() else ""
 
 
 def _chain(error: BaseException) -> list[str]:
-    """The error and what it was raised from or while, the first one first."""
+    """The error and its causes and contexts, the original one first."""
     blocks: list[list[str]] = []
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen and len(seen) < _CHAIN:
         seen.add(id(one))
-        if remote := getattr(one, REMOTE, None):  # the process of its handler has written the rest
+        if remote := getattr(one, REMOTE, None):  # the handler's process has written the rest
             return [line for block in ([remote[1]], *reversed(blocks)) for line in block] if remote[1] else []
         blocks.append(_block(one))
         blocks.append([_CAUSE if one.__cause__ is not None else _CONTEXT])
@@ -149,7 +197,7 @@ def _chain(error: BaseException) -> list[str]:
 
 
 def _block(error: BaseException, *, parts: bool = True) -> list[str]:
-    """The frames and the text of one error; of a group also those of its parts."""
+    """The frames and the text of one error; for an exception group, also those of its members."""
     lines = [*_frames(error.__traceback__), describe(error, _LINK_BYTES)]
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list):
@@ -177,7 +225,7 @@ def _frames(trace: TracebackType | None) -> list[str]:
 
 
 def _without_ours(trace: TracebackType | None) -> list[tuple[FrameType, int]]:
-    """The frames, without those that lead to the handler."""
+    """The frames, without those that only lead to the handler."""
     found: list[tuple[FrameType, int]] = []
     for frame, number in traceback.walk_tb(trace):
         if found or not frame.f_code.co_filename.startswith(_OUR_FRAMES):

@@ -1,4 +1,5 @@
-"""What travels between a client and the gateway: frames as values, close codes, error codes, limits of every field."""
+"""What travels between a client and the gateway: frames as values, close codes, error codes, and the limits of every
+field."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ MAX_NUMBER = 2**53 - 1  # the largest whole number that every client language ho
 MAX_FRAME_FROM_CLIENT = 64 * 1024
 MAX_FRAME_FROM_SERVER = MAX_BODY + 256 * 1024
 MAX_BATCH = 256 * 1024  # one WebSocket message from a client: several frames together
+
+MAX_CLOSE_REASON = 120  # bytes of UTF-8
 
 
 class CloseCode(IntEnum):
@@ -44,10 +47,15 @@ class CloseCode(IntEnum):
     TOO_LARGE = 4508
 
 
-def resumable(code: int) -> bool:
-    """Whether a client may reconnect and resume after this close code; a lost connection has none of ours.
+def close_reason(text: str) -> str:
+    """What a close frame of WebSocket can hold of a reason: 123 bytes of UTF-8, in whole characters."""
+    return text.encode("utf-8", "replace")[:MAX_CLOSE_REASON].decode("utf-8", "ignore")
 
-    WebSocket's own codes for what cannot be read (1002, 1003, 1007, 1009) are as final as 4500 and 4508.
+
+def resumable(code: int) -> bool:
+    """Whether a client may reconnect and resume after this close code. A lost connection has none.
+
+    WebSocket's own codes for unreadable data (1002, 1003, 1007, 1009) are as final as 4500 and 4508.
     """
     return not (4500 <= code <= 4999 or code in (1002, 1003, 1007, 1009))
 
@@ -77,12 +85,12 @@ _RETRYABLE = frozenset({ErrorCode.DEADLINE, ErrorCode.LIMIT, ErrorCode.UNAVAILAB
 
 
 def retryable(code: object) -> bool:
-    """Whether this is the code of a refusal that may be followed by success; False for codes that are not known."""
+    """Whether a refusal with this code may be followed by success; False for unknown codes."""
     return code in _RETRYABLE
 
 
 class FrameError(VeredusError, ValueError):
-    """Bytes from the other end that break the protocol; `code` is the close code that they earn."""
+    """Bytes from the other side that break the protocol; `code` is the resulting close code."""
 
     def __init__(self, reason: str, code: CloseCode = CloseCode.BAD_FRAME) -> None:
         self.reason, self.code = reason, code
@@ -90,14 +98,14 @@ class FrameError(VeredusError, ValueError):
 
 
 class Kind(IntEnum):
-    """What a numbered message is."""
+    """The kind of a numbered message."""
 
     RESPONSE = 1
     NOTIFY = 2
     GROUP = 3
     SYSTEM = 4
     TOMBSTONE = 5  # its body expired before it could be sent; only the number is left
-    LATE = 6  # was to come before a response that had already left
+    LATE = 6  # it was bound before a response that had already been sent
 
 
 class Type(IntEnum):
@@ -130,7 +138,7 @@ NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
 
 class Resume(NamedTuple):
-    """What a client shows to get its session back."""
+    """What a client presents to resume its session."""
 
     sid: str
     secret: str

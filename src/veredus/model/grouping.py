@@ -1,38 +1,37 @@
-"""Which function aggregates a group, when a group is to be looked at, and how long to wait after a failure."""
+"""Which function aggregates a group, when a group is ripe, and how long to wait after a failure."""
 
 from __future__ import annotations
 
 import heapq
-import math
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from veredus.errors import ConfigError
+from veredus.model.checks import seconds, whole
 from veredus.model.job import Job
 from veredus.model.names import check_name
 
 GRACE = 60.0
 MAX_BACKOFF = 60.0
 MAX_SIZE = 100_000
-"""Members of one set: they are read, given to the function and deleted in one step each."""
+"""Members of one set: they are read, passed to the function and deleted in one step each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """A declared aggregator: which groups it is for, when they are ripe, and the function. Durations in seconds."""
+    """A declared aggregator: its groups, when they are ripe, and its function. Durations in seconds."""
 
     pattern: str
     queue: str | None
-    """None: in every queue that the worker serves."""
+    """None: every queue that the worker serves."""
     grace: float
     max_delay: float | None
     max_size: int | None
     function: Callable[..., Any]
     decode: Callable[[Job], Any]
-    """What the function gets for a member. Raises PayloadError if the payload does not fit."""
+    """Makes the function's argument for a member. Raises PayloadError if the payload does not fit."""
 
     @property
     def is_prefix(self) -> bool:
@@ -52,21 +51,16 @@ def check_pattern(pattern: Any) -> str:
 
 
 def check_seconds(name: str, value: Any) -> float:
-    """Asynq counts in whole seconds and refuses less than one; so do we."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds < math.inf:
-        raise ConfigError(name, value, "seconds (a number or timedelta) of at least 1")
-    return float(seconds)
+    """Asynq counts whole seconds and refuses less than one; so does Veredus."""
+    return seconds(name, value, least=1)
 
 
 def check_size(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
-        raise ConfigError("max_size", value, f"a whole number from 1 to {MAX_SIZE:,}")
-    return value
+    return whole("max_size", value, 1, MAX_SIZE)
 
 
 def find(aggregations: Iterable[Aggregation], queue: str, group: str) -> Aggregation | None:
-    """The exact name wins, then the longest prefix; of two alike, the one for just this queue."""
+    """The exact name wins, then the longest prefix; of two equal patterns, the one for this queue only."""
     fitting = [one for one in aggregations if one.fits(queue, group)]
     if not fitting:
         return None
@@ -74,12 +68,13 @@ def find(aggregations: Iterable[Aggregation], queue: str, group: str) -> Aggrega
 
 
 def backoff(failures: int) -> float:
-    """Seconds until a group whose function has failed so many times in a row is tried again."""
+    """Seconds until the next try of a group whose function has failed that many times in a row."""
     return min(MAX_BACKOFF, 2.0 ** min(failures - 1, 10))
 
 
 def aggregated_id(set_id: str, number: int) -> str:
-    """The id of a task made of a set: the same however often the set is aggregated, so that it exists once."""
+    """The id of a task made from a set. It is the same whenever the set is aggregated again, so that the task exists
+    once."""
     return str(uuid.uuid5(uuid.UUID(set_id), str(number)))
 
 
@@ -88,7 +83,7 @@ GroupKey = tuple[str, str]
 
 
 class Agenda:
-    """When to look at which group next; made for very many groups of which few are due."""
+    """When to check which group next; efficient for very many groups of which few are due."""
 
     def __init__(self) -> None:
         self._at: dict[GroupKey, float] = {}
@@ -111,12 +106,13 @@ class Agenda:
             del self._at[key]
 
     def next(self) -> float | None:
-        """When the first one is due."""
+        """When the first group is due."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
     def take(self, now: float, most: int) -> list[GroupKey]:
-        """Up to so many that are due, the most overdue first; they are off the agenda until put on it again."""
+        """Take up to `most` groups that are due, the most overdue first. They are gone from the agenda until put on
+        it again."""
         taken: list[GroupKey] = []
         while len(taken) < most:
             self._drop_stale()

@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_address(host: str) -> bool:
-    """Whether it is an address, or localhost: a name that nobody else can make point here."""
+    """Whether this is an address or localhost: a name that no resolver can point elsewhere."""
     try:
         return host == "localhost" or bool(ipaddress.ip_address(host))
     except ValueError:

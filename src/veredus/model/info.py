@@ -1,8 +1,9 @@
-"""What the inspector sees, as values; `as_dict()` has the field names and forms of Asynq's own Inspector, for JSON."""
+"""What the inspector returns, as values. `as_dict()` has the names and forms of Asynq's own Inspector, for JSON."""
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from typing import Any
 SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = -62135596800 * SECOND, 253402300799 * SECOND
-"""The years 1 to 9999: what other programs wrote beyond that is shown as their first or last second."""
+"""The years 1 to 9999. Instants outside of them, written by other programs, are shown as the first or last second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class TaskInfo:
     retried: int = 0
     last_error: str = ""
     traceback: str = ""
-    """Of the last failure, at most 8 KiB; only `inspector.task()` reads it."""
+    """Of the last failure, at most 8 KiB. Only `inspector.task()` reads it."""
     last_failed: int = 0
     timeout: int = 0
     deadline: int = 0
@@ -37,16 +38,22 @@ class TaskInfo:
     retention: int = 0
     completed: int = 0
     next_ms: int = 0
-    """When it is due, in milliseconds; for a pending one, now; 0 for none."""
+    """When it is due, in milliseconds; now for a pending task; 0 for none."""
+    waiting_for: str = ""
+    """Why a scheduled task without a due time waits: `order key account-42`, `limit queue` or `event approved:7`."""
     result: bytes = b""
     is_orphaned: bool = False
-    """Active, but nobody holds a lease on it."""
+    """Active, but without a lease."""
     owner: str = ""
-    """The Veredus worker and batch that has it, if it runs in one."""
+    """The Veredus worker and batch that hold the task, if it runs in one."""
     score: int = 0
     """In its sorted set: when it is due, was archived, ends its retention, or joined its group."""
+    error_group: str = ""
+    """The group of its last error; only a search for one reads it."""
+    is_redacted: bool = False
+    """The app's `redact` changed its payload."""
     seen_at: int = -1
-    """In a list: its place counted from the end from which tasks are taken; -1 elsewhere."""
+    """In a list: its position, counted from the end from which tasks are taken; -1 elsewhere."""
 
     @property
     def next_process_at(self) -> datetime | None:
@@ -84,6 +91,7 @@ class TaskInfo:
             "retention_s": self.retention,
             "completed_at": instant_text(self.completed * SECOND),
             "result": content(self.result),
+            **({"waiting_for": self.waiting_for} if self.waiting_for else {}),
         }
 
 
@@ -107,7 +115,7 @@ class QueueInfo:
     failed_total: int
     paused: bool
     latency_ns: int
-    """For how long the next pending task has waited."""
+    """The longest wait of the next pending task and of those that wait for their order key or for a limit."""
     timestamp_ns: int
     memory_usage: int = 0
     """Bytes, from a sample; 0 when it was not asked for."""
@@ -233,6 +241,15 @@ class SchedulerEntryInfo:
     next_ns: int
     prev_ns: int
     """0 if it never fired."""
+    paused: bool = False
+
+    @property
+    def queue(self) -> str:
+        """The queue of its tasks."""
+        for text in self.opts:
+            if match := re.fullmatch(r'Queue\("(.*)"\)', text):
+                return match[1]
+        return "default"
 
     @property
     def next(self) -> datetime | None:
@@ -302,7 +319,7 @@ class LeaseInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeInfo:
+class ClusterNodeInfo:
     """One node of a cluster that has a queue's slot."""
 
     id: str

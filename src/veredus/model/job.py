@@ -1,4 +1,4 @@
-"""What a handler for raw tasks is given: a task as it arrived."""
+"""What a handler for raw tasks gets: the task as it arrived."""
 
 from __future__ import annotations
 

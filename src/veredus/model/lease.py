@@ -1,4 +1,4 @@
-"""A lease as the worker knows it: until when a task is ours, how long it may be kept, and whether it was lost."""
+"""A lease as its worker knows it: until when it is valid, how long it may be renewed, and whether it was lost."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 
 
 class Lease:
-    """What may still be done with a task, by the monotonic clock. Times come in as arguments.
+    """What the worker may still do with a task, by the monotonic clock. Time is an argument.
 
     A lease that ran out may not be lost: if nobody has claimed the task, the next heartbeat renews it. It is lost when
-    Redis says that somebody else has the task, and stays so. Once its handler has begun, only the heartbeater's
+    Redis says that another worker has the task, and stays so. Once its handler has begun, only the heartbeater's
     thread changes a lease, and the event loop reads it; each change is one assignment, so there is no lock.
     """
 
@@ -19,7 +19,7 @@ class Lease:
         self._ends_at = ends_at
         self._latest = latest
         self.lost = False
-        """Whether somebody else has the task: nothing may be written for it here."""
+        """Whether another worker has the task: this one must not write anything for it."""
 
     def begin(self, latest: float) -> None:
         """The handler begins: from now on the lease is kept until that instant at most, its deadline and grace."""
@@ -46,9 +46,9 @@ class Lease:
         return self._latest
 
     def renew(self, ends_at: float) -> None:
-        """Redis has prolonged it."""
+        """Redis has renewed it."""
         self._ends_at = ends_at
 
     def lose(self) -> None:
-        """Redis says that somebody else has the task."""
+        """Redis says that another worker has the task."""
         self.lost = True

@@ -1,4 +1,4 @@
-"""Limits: how many tasks run at once and how many begin within a time, over all workers; declared as values."""
+"""Limits: how many tasks run at once and how many start within a period, over all workers; declared as values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from veredus.errors import ConfigError
+from veredus.model.checks import choice, whole
 from veredus.model.duration import parse_duration
 
 _RATE = re.compile(r"(\d+)\s*/\s*(\d*\.?\d*(?:ms|s|m|h|d)|second|minute|hour|day)")
@@ -20,10 +21,10 @@ PER = ("all", "key")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """At most so many at once (`concurrency`), and at most so many starts within a time (`rate`), over all workers.
+    """At most `concurrency` tasks at once and at most `rate` starts per period, over all workers.
 
-    Given to a task it counts the tasks of that type; given to a queue, all of its tasks. With `per="key"` each limit
-    key (or order key, where there is none) is counted on its own; tasks without either are not limited then.
+    A limit of a task counts the tasks of that type; a limit of a queue counts all of its tasks. With `per="key"` each
+    limit key (or order key, if there is none) is counted separately, and tasks without a key are not limited.
     """
 
     concurrency: int | None = None
@@ -32,17 +33,16 @@ class Limit:
 
     def __post_init__(self) -> None:
         most = self.concurrency
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST):
-            raise ConfigError("concurrency", most, f"a whole number from 1 to {_MOST:,}")
+        if most is not None:
+            whole("concurrency", most, 1, _MOST)
         if self.rate is not None:
             parse_rate(self.rate)
         if most is None and self.rate is None:
             raise ConfigError("limit", self, "concurrency, rate or both")
-        if self.per not in PER:
-            raise ConfigError("per", self.per, f"one of {', '.join(PER)}", known=PER)
+        choice("per", self.per, PER)
 
     def as_text(self) -> str:
-        """As Redis has it: how many at once, how many starts, per how many milliseconds; 0 for none."""
+        """The form in Redis: how many at once, how many starts, per how many milliseconds; 0 for none."""
         count, period_ms = (0, 0) if self.rate is None else parse_rate(self.rate)
         return f"{self.concurrency or 0} {count} {period_ms}"
 
@@ -51,7 +51,7 @@ Limits = Limit | Sequence[Limit] | None
 
 
 def parse_rate(rate: Any) -> tuple[int, int]:
-    """How many starts, within how many milliseconds."""
+    """The number of starts, and the period in milliseconds."""
     match = _RATE.fullmatch(rate.strip().lower()) if isinstance(rate, str) else None
     if match is None:
         raise ConfigError("rate", rate, RATE_FORM)
@@ -69,7 +69,7 @@ def parse_rate(rate: Any) -> tuple[int, int]:
 
 
 def rate_text(count: int, period_ms: int) -> str:
-    """The other way round, for people; empty for none."""
+    """The reverse of `parse_rate`, for display; empty for none."""
     if not count:
         return ""
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
@@ -90,20 +90,20 @@ def check_limits(field: str, given: Limits) -> tuple[Limit, ...]:
 
 
 def queue_specs(limits: Iterable[Limit]) -> dict[str, str]:
-    """What a worker declares for a queue: each limit, or nothing in its place."""
+    """What a worker declares for a queue: each limit, or an empty text where there is none."""
     texts = {limit.per: limit.as_text() for limit in limits}
     return {"queue": texts.get("all", ""), "queue-key": texts.get("key", "")}
 
 
 def task_specs(task_type: str, limits: Iterable[Limit]) -> dict[str, str]:
-    """The same for a task's type, or a pattern that ends in *: then all types that fit share it."""
+    """The same for a task type, or for a pattern that ends in *: all matching types share it."""
     texts = {limit.per: limit.as_text() for limit in limits}
     return {f"task:{task_type}": texts.get("all", ""), f"task-key:{task_type}": texts.get("key", "")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitInfo:
-    """One scope of a limit at one moment: the queue, a type, or one key that somebody waits for."""
+    """One scope of a limit at one moment: the queue, a type, or one key with waiting tasks."""
 
     queue: str
     scope: str

@@ -1,4 +1,4 @@
-"""A task as it travels: the fields of Asynq's TaskMessage."""
+"""A task as it is stored and sent: the fields of Asynq's TaskMessage."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which names are allowed: of queues, types, tasks, groups and keys. Checked where we make them, never where we read
-them: what another program has written can always be looked at."""
+"""Which names are allowed for queues, types, tasks, groups and keys. Names are checked where they are made, never
+where they are read: whatever another program wrote can be read."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _IN_QUEUES = re.compile("[{},=]")
 
 
 def check_name(field: str, value: Any, most: int = MAX_NAME) -> str:
-    """Any text of up to `most` characters, without control characters (a line break is one) and without blanks around
-    it, that can be written as UTF-8."""
+    """Any text of up to `most` characters that is valid UTF-8, without control characters (such as line breaks) and
+    without blanks at its ends."""
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(field, value, "a text with one or more characters")
     if not is_utf8(value):
@@ -33,8 +33,8 @@ def check_name(field: str, value: Any, most: int = MAX_NAME) -> str:
 
 
 def check_queue(field: str, value: Any) -> str:
-    """The same, shorter, and without braces, which mark the name in its keys, and without commas and equals signs,
-    which stand between names and weights: `critical=6,default`."""
+    """Like `check_name`, but shorter, and without braces, which mark the name in its keys, and without commas and
+    equals signs, which separate names and weights: `critical=6,default`."""
     name = check_name(field, value, MAX_QUEUE)
     if _IN_QUEUES.search(name):
         raise ConfigError(field, value, "a name without any of { } , =")
@@ -42,7 +42,7 @@ def check_queue(field: str, value: Any) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """False for a text with lone surrogates: no message can carry it."""
+    """False for a text with lone surrogates: no message can contain it."""
     try:
         text.encode()
     except UnicodeEncodeError:

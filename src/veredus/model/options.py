@@ -1,14 +1,15 @@
-"""Enqueue options: one frozen value, validated where it is made, merged from task to call."""
+"""Enqueue options: one frozen value, checked where it is made, merged from task to call."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
 from veredus.errors import ConfigError
+from veredus.model import checks
+from veredus.model.key_rules import KeyFunction, KeyRule, key_or_rule
 from veredus.model.names import check_name, check_queue, is_utf8
 
 DEFAULT_QUEUE = "default"
@@ -16,19 +17,22 @@ DEFAULT_MAX_RETRY = 25
 DEFAULT_TIMEOUT = 1800
 DURABILITIES = ("any", "replica", "fsync")
 LONGEST = 3_000_000_000
-"""Seconds in a duration: 95 years."""
+"""The longest duration in seconds: 95 years."""
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
-"""No task is due then or later: a day in the year 2286 marks those that wait for their turn."""
+"""The latest due time is before this: a score in the year 2286 marks tasks that wait for an order key or a limit."""
 _INT32 = 2**31 - 1
 
 
-class OptionArgs(TypedDict, total=False):
-    """What `using(...)`, `@app.task(...)` and `app.enqueue(...)` accept."""
+KEY_OPTIONS = ("unique_key", "order_key", "limit_key")
+"""Options that may be made of a task's arguments."""
+
+
+class ActionOptionArgs(TypedDict, total=False):
+    """Options of actions: `deadline` is another thing there."""
 
     queue: str
     max_retry: int
     timeout: float | timedelta | None
-    deadline: datetime | None
     delay: float | timedelta | None
     at: datetime | None
     retention: float | timedelta | None
@@ -38,10 +42,18 @@ class OptionArgs(TypedDict, total=False):
     unique_for: float | timedelta | None
     group: str | None
     replace: bool
-    order_key: str | None
+    unique_key: str | KeyFunction | None
+    order_key: str | KeyFunction | None
     order_hold: bool
-    limit_key: str | None
+    limit_key: str | KeyFunction | None
     durability: str
+    wait_for_room: float | timedelta | None
+
+
+class OptionArgs(ActionOptionArgs, total=False):
+    """What `using(...)`, `@app.task(...)` and `app.enqueue(...)` accept."""
+
+    deadline: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,26 +73,48 @@ class Options:
     unique_for: float | None = None
     group: str | None = None
     replace: bool = False
-    """A task with the same `task_id` that has ended, archived or completed, makes room for this one."""
-    order_key: str | None = None
-    """Tasks of a queue with the same one run one at a time, in the order in which they were enqueued."""
+    """An ended task with the same `task_id`, archived or completed, is replaced by this one."""
+    unique_key: str | KeyRule | None = None
+    """What the lock of a unique task is about; without one, its whole payload."""
+    order_key: str | KeyRule | None = None
+    """Tasks of a queue with the same order key run one at a time, in the order in which they were enqueued."""
     order_hold: bool = False
-    """Archived, it holds up those behind it that have the same order key."""
-    limit_key: str | None = None
-    """What limits per key count it by; without one, its order key."""
+    """If archived, it holds up the tasks behind it that have the same order key."""
+    limit_key: str | KeyRule | None = None
+    """The key that limits per key count; without one, the order key."""
     durability: str = "any"
-    """When it counts as sent: once the master has it, once replicas confirmed it, or once it is on disk."""
+    """When the task counts as sent: when the master has it, when replicas confirmed it, or when it is on disk."""
+
+    wait_for_room: float | None = None
+    """How long to wait until a full queue has room for it."""
+    has_rules: bool = field(default=False, repr=False)
+    """Whether one of its keys depends on the arguments of the task: see `resolved`."""
+
+    def resolved(self, named: Mapping[str, Any]) -> Options:
+        """With the keys for these arguments, which have their defaults."""
+        values = [getattr(self, name) for name in KEY_OPTIONS]
+        made = [rule.key(named) if isinstance(rule, KeyRule) else rule for rule in values]
+        known = _MERGED.get((id(self), *made))
+        if known is None:
+            if len(_MERGED) >= MAX_MERGED:
+                _MERGED.clear()
+            keys: dict[str, Any] = dict(zip(KEY_OPTIONS, made, strict=True))
+            if keys["unique_key"] is None and self.unique_key is not None:
+                keys["unique_for"] = None  # its function says that this call is not unique
+            known = _MERGED[id(self), *made] = (self, replace(self, **keys, has_rules=False))
+        return known[1]
 
     def merged(self, given: Mapping[str, Any]) -> Options:
-        """These options with others on top; headers are merged key by key, `delay` and `at` replace each other."""
+        """These options, overridden by others. Headers are merged key by key; `delay` and `at` replace each other."""
         if not given:
             return self
         if not _VARYING.isdisjoint(given):
             return self._merged(given)
-        key = (id(self), *[(name, type(value), value) for name, value in given.items()])
+        values = given.values()
+        key = (id(self), *given, *map(type, values), *values)
         try:
             known = _MERGED.get(key)
-        except TypeError:  # headers cannot be hashed
+        except TypeError:  # headers are not hashable
             return self._merged(given)
         if known is None:
             if len(_MERGED) >= MAX_MERGED:
@@ -105,31 +139,32 @@ class Options:
             values["delay"] = None
         if values["group"] is not None and values["order_key"] is not None:
             raise ConfigError("order_key", values["order_key"], "either order_key or group: a group runs as one task")
+        if values["unique_key"] is not None and not values["unique_for"]:
+            if "unique_for" not in given:
+                raise ConfigError("unique_key", given.get("unique_key"), "unique_for too: how long the key is taken")
+            values["unique_key"] = None
+        values["has_rules"] = any(isinstance(values[name], KeyRule) for name in KEY_OPTIONS)
         return Options(**values)
 
 
 MAX_MERGED = 1_000
 _MERGED: dict[tuple[Any, ...], tuple[Options, Options]] = {}
-"""The same options given twice make one object: a batch of calls is checked once and encoded by one template. The first
-of each pair is kept because its id is part of the key."""
-_VARYING = frozenset(("task_id", "at", "deadline", "expires", "order_key", "limit_key"))
-"""Options that differ from call to call: nothing is gained by keeping them."""
+"""Equal options become one object: a batch of calls is checked once and encoded with one template. The first of each
+pair is kept because its id is part of the key."""
+_VARYING = frozenset(("task_id", "at", "deadline", "expires", "unique_key", "order_key", "limit_key"))
+"""The size of the cache. Options that differ from call to call gain nothing from it."""
 
 
 def _count(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _INT32:
-        raise ConfigError(name, value, f"a whole number from 0 to {_INT32}")
-    return value
+    return checks.whole(name, value, 0, _INT32)
 
 
 def seconds(name: str, value: Any) -> float:
-    """A duration as people give it, in seconds."""
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number) or number < 0:
-        raise ConfigError(name, value, "seconds (a number or timedelta) of at least 0")
+    """A duration from a user, in seconds."""
+    number = checks.seconds(name, value, least=0)
     if number > LONGEST:
         raise ConfigError(name, value, f"at most {LONGEST:,} seconds")
-    return float(number)
+    return number
 
 
 def _duration(name: str, value: Any) -> float | None:
@@ -137,7 +172,7 @@ def _duration(name: str, value: Any) -> float | None:
 
 
 def check_unserved(value: Any) -> str:
-    """What happens to a task whose options nobody alive keeps."""
+    """What happens to a task whose options no live worker supports."""
     choices = ("warn", "refuse", "ignore")
     if value not in choices:
         raise ConfigError("unserved", value, "one of " + ", ".join(map(repr, choices)), known=choices)
@@ -159,7 +194,7 @@ def _unique(name: str, value: Any) -> float | None:
 
 
 def instant(name: str, value: Any) -> datetime:
-    """A moment as people give it, within what all parts can write down."""
+    """An instant from a user, within the range that every part can store."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise ConfigError(name, value, "an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)")
     if not 1 <= value.timestamp() < LATEST.timestamp():
@@ -179,16 +214,8 @@ def _name(name: str, value: Any) -> str | None:
     return None if value is None else check_name(name, value)
 
 
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigError(name, value, "True or False")
-    return value
-
-
 def _durability(name: str, value: Any) -> str:
-    if value not in DURABILITIES:
-        raise ConfigError(name, value, f"one of {', '.join(DURABILITIES)}", known=DURABILITIES)
-    return str(value)
+    return checks.choice(name, value, DURABILITIES)
 
 
 def _headers(name: str, value: Any) -> Mapping[str, str] | None:
@@ -215,10 +242,12 @@ _CHECKS: dict[str, Any] = {
     "headers": _headers,
     "unique_for": _unique,
     "group": _name,
-    "replace": _flag,
-    "order_key": _name,
-    "order_hold": _flag,
-    "limit_key": _name,
+    "replace": checks.flag,
+    "unique_key": key_or_rule,
+    "order_key": key_or_rule,
+    "order_hold": checks.flag,
+    "limit_key": key_or_rule,
     "durability": _durability,
+    "wait_for_room": _duration,
 }
-NAMES = tuple(field.name for field in fields(Options))
+NAMES = tuple(one.name for one in fields(Options) if one.name != "has_rules")

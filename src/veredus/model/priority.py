@@ -1,4 +1,4 @@
-"""Which queue is asked first, and for how many."""
+"""The order in which queues are asked, and for how many tasks each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from veredus.errors import ConfigError
 from veredus.model.names import check_queue
 
 HANDFULS = 4
-"""No more queues than that are asked at once."""
+"""The most queues that are asked at once."""
 
 
 def parse_queues(given: Mapping[str, int] | Sequence[str] | str) -> dict[str, int]:
-    """`{"critical": 6}`, `["critical", "low"]` or `critical=6,low`: names with their weights."""
+    """Parses `{"critical": 6}`, `["critical", "low"]` or `critical=6,low`: names with their weights."""
     is_text = isinstance(given, str)
     if isinstance(given, str):
         given = [part for part in given.split(",") if part.strip()]
@@ -42,15 +42,16 @@ def parse_queues(given: Mapping[str, int] | Sequence[str] | str) -> dict[str, in
 
 
 def by_priority(queues: Mapping[str, int]) -> list[str]:
-    """Strict: the heaviest first, ties in the order given."""
+    """Strict: the heaviest first; equal weights in the given order."""
     return sorted(queues, key=lambda name: -queues[name])
 
 
 def shares(queues: Mapping[str, int], hands: int, rng: random.Random) -> list[tuple[str, int]]:
-    """Weighted: deal the free hands out by chance, each to a queue with a probability of weight / sum of weights.
+    """Weighted: distribute the free slots at random, each to a queue with probability weight / sum of weights.
 
-    All queues can then be asked in one round trip, and together never for more than there are hands. Many hands are
-    dealt by the handful: to ask fifty queues for one task each costs much more than to ask a few for a dozen.
+    All queues can then be asked in one round trip, and together never for more tasks than there are free slots. Many
+    slots are distributed several at a time: asking fifty queues for one task each costs much more than asking a few for
+    a dozen.
     """
     if len(queues) == 1:
         return [(next(iter(queues)), hands)]

@@ -1,4 +1,4 @@
-"""A client's request as a task: what the headers say of it, what may be asked for, which error means what."""
+"""A client's request as a task: its headers, the declared actions, and the error code for each outcome."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ USER = "veredus-user"
 DEADLINE = "veredus-deadline"
 
 RETENTION = 300.0
-"""Seconds that a request's task is kept after its end, so that a repeated request finds it."""
+"""Seconds for which a request's task is kept after its end, so that a repeated request finds it."""
 WHERE = ("worker", "gateway")
 
 
 class Origin(NamedTuple):
-    """Which request of which session a task is."""
+    """The session and the request that a task belongs to."""
 
     session: str
     rid: int
@@ -40,7 +40,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(headers: Mapping[str, str]) -> Origin | None:
-    """None for a task that is no request; also for headers that somebody else made up."""
+    """None for a task that is not a request, also if its headers are invalid."""
     session = headers.get(SESSION)
     if session is None:
         return None
@@ -51,20 +51,20 @@ def origin_of(headers: Mapping[str, str]) -> Origin | None:
 
 
 def task_id_of(session: str, rid: int) -> str:
-    """One task per request: sent twice, it is found, not run twice."""
+    """One task per request: a request that is sent twice finds its task and does not run twice."""
     return f"{session}.{rid}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionRule:
-    """What clients may ask for."""
+    """One action that clients may call."""
 
     name: str
     queue: str
     deadline: float
-    """Seconds that a request may take at most."""
+    """The most seconds that a request may take."""
     serial: bool = False
-    """Requests of one session for it run one after the other."""
+    """Whether a session's requests for this action run one after the other."""
     where: str = "worker"
 
     @classmethod
@@ -86,12 +86,13 @@ _ENDS = {
 
 
 def answers(verdict: Verdict) -> bool:
-    """Whether this end of an attempt is the end of the request."""
+    """Whether this verdict ends the request."""
     return verdict.action in (Act.DONE, Act.COMPLETE, Act.ARCHIVE)
 
 
 def error_for(outcome: Outcome) -> tuple[int, str]:
-    """(0, "") for success. What an unexpected exception says stays here: it was not written for clients."""
+    """The error code and text for the client, (0, "") for success. The text of an unexpected exception stays on the
+    server: it was not written for clients."""
     if outcome.end is End.SUCCEEDED:
         return 0, ""
     if outcome.end is End.UNREADABLE:

@@ -1,4 +1,4 @@
-"""The way out of an attempt, as a value: which verb ends it and everything that verb needs."""
+"""The end of an attempt as a value: which verb settles the task, and everything that the verb needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Done(NamedTuple):
-    """Succeeded; nothing stays."""
+    """Succeeded; the task is deleted."""
 
     task_id: str
     owner: str
@@ -14,7 +14,7 @@ class Done(NamedTuple):
 
 
 class Complete(NamedTuple):
-    """Succeeded; kept with its result for a while."""
+    """Succeeded; the task and its result are kept for a while."""
 
     task_id: str
     owner: str
@@ -22,6 +22,8 @@ class Complete(NamedTuple):
     message: bytes
     retention: int
     result: bytes | None
+    attempt: bytes = b""
+    """The record of the attempt; empty for none. Also below."""
 
 
 class Retry(NamedTuple):
@@ -33,14 +35,15 @@ class Retry(NamedTuple):
     delay_ms: int
     is_failure: bool
     front: bool = False
-    """When it is due, to the front of pending."""
+    """Put the task at the front of pending when it is due."""
     crashed: bool = False
-    """Whether it killed the process that ran it."""
+    """Whether the task killed the process that ran it."""
     traceback: bytes = b""
+    attempt: bytes = b""
 
 
 class Archive(NamedTuple):
-    """Failed for good; put aside for people to look at."""
+    """Failed for good; kept in the archive."""
 
     task_id: str
     owner: str
@@ -50,13 +53,26 @@ class Archive(NamedTuple):
     is_failure: bool = True
     """False for a task that was cancelled."""
     traceback: bytes = b""
+    attempt: bytes = b""
 
 
 class Requeue(NamedTuple):
-    """Not run to its end; given back to the front of pending."""
+    """Interrupted; the task goes back to the front of pending."""
 
     task_id: str
     owner: str
+    attempt: bytes = b""
 
 
-Settlement = Done | Complete | Retry | Archive | Requeue
+class Park(NamedTuple):
+    """Not ended: its handler waits for something and has left its worker. `kind`, `ends` and `field` are those of
+    `model.durable.Wait`."""
+
+    task_id: str
+    owner: str
+    kind: str
+    ends: int
+    field: str
+
+
+Settlement = Done | Complete | Retry | Archive | Requeue | Park

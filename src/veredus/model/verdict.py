@@ -1,4 +1,4 @@
-"""The judge: what an attempt's outcome means for the task. Pure, used by processor and recoverer alike."""
+"""The judge: decides what an attempt's outcome means for the task. No I/O; used by the worker and the recoverer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from veredus.errors import Retry as RetryAsked
 from veredus.errors import RevokeTask, SkipRetry
 from veredus.model.failure import describe
 from veredus.model.message import TaskMessage
@@ -23,12 +24,14 @@ class End(Enum):
     TIMED_OUT = "timed out"
     CANCELLED = "cancelled"
     UNREADABLE = "unreadable"
-    """The payload does not fit the handler. Retried like a type without a handler: a worker that can read it may be
-    deployed in a moment."""
+    """The payload does not fit the handler. Retried like a task without a handler, because a worker that can read it
+    may be deployed soon."""
     ABORTED = "aborted"
-    """The worker stops; the task is given back."""
+    """The worker is stopping; the task goes back to pending."""
     LEASE_LOST = "lease lost"
-    """Somebody else has the task: nobody here writes anything."""
+    """Another worker has the task: this one writes nothing."""
+    PARKED = "parked"
+    """The handler waits for something: it has left its worker, and begins again when that has come."""
 
 
 @dataclass(slots=True)
@@ -37,9 +40,9 @@ class Outcome:
     result: bytes | None = None
     error: BaseException | None = None
     crashes: int = 0
-    """How often the task has killed the process that ran it, this time included; 0 if it did not do so now."""
+    """How often the task has killed the process that ran it, including now; 0 if it did not do so now."""
     then: str = ""
-    """What whoever cancelled it wants to become of the task: archive or delete; anything else is a retry."""
+    """What a cancelled task should become: archive or delete; anything else is a retry."""
 
     @property
     def error_text(self) -> str:
@@ -58,17 +61,20 @@ class Action(Enum):
     RETRY = "retry"
     ARCHIVE = "archive"
     REQUEUE = "requeue"
+    PARK = "park"
     NOTHING = "nothing"
 
 
 CANCELLATIONS = {"archive": Action.ARCHIVE, "delete": Action.DONE}
-"""What a durable cancel asks for; a plain one from Asynq's tools ends in a retry."""
+"""What a durable cancel asks for. A plain one from Asynq's tools ends in a retry."""
 
 
 class Verdict(NamedTuple):
     action: Action
     retention: int = 0
     is_failure: bool = True
+    delay: float | None = None
+    """Seconds until the retry, if its handler said so."""
 
 
 _DONE = Verdict(Action.DONE)
@@ -83,8 +89,8 @@ def judge(
     is_last: bool = False,
     max_crashes: int = 0,
 ) -> Verdict:
-    """In Asynq's order: revoked, then exhausted or skipped, then retried. `is_last`: it shall not be tried again,
-    however many retries are left."""
+    """In Asynq's order: revoked, then exhausted or skipped, then retried. `is_last`: do not retry, whatever retries
+    are left."""
     end = outcome.end
     if end is End.SUCCEEDED:
         if message.retention > 0 or outcome.result is not None:
@@ -92,22 +98,32 @@ def judge(
         return _DONE
     if end is End.ABORTED:
         return Verdict(Action.REQUEUE)
+    if end is End.PARKED:
+        return Verdict(Action.PARK, is_failure=False)
     if end is End.LEASE_LOST:
         return Verdict(Action.NOTHING)
     if end is End.CANCELLED and outcome.then in CANCELLATIONS:
         return Verdict(CANCELLATIONS[outcome.then], is_failure=False)
     if wraps(outcome.error, RevokeTask):
         return Verdict(Action.DONE)
+    asked = asked_retry(outcome)
+    if asked is not None and not asked.counts and not is_last:
+        return Verdict(Action.RETRY, is_failure=False, delay=asked.after)
     if message.retried >= message.retry or is_last or wraps(outcome.error, SkipRetry):
         return Verdict(Action.ARCHIVE)
     if is_poison(outcome.crashes, max_crashes):
         return Verdict(Action.ARCHIVE)
-    return Verdict(Action.RETRY, is_failure=is_failure)
+    return Verdict(Action.RETRY, is_failure=is_failure, delay=None if asked is None else asked.after)
+
+
+def asked_retry(outcome: Outcome) -> RetryAsked | None:
+    """What a handler raised to be run again, if that is how the attempt ended."""
+    return outcome.error if outcome.end is End.FAILED and isinstance(outcome.error, RetryAsked) else None
 
 
 def judge_lost_lease(message: TaskMessage, cancel: str = "", *, crashes: int = 0, max_crashes: int = 0) -> Verdict:
-    """A crash counts as an attempt, and there may be only so many crashes: a task that kills its worker every time ends
-    archived. One that was to be cancelled ends as asked."""
+    """A crash counts as an attempt, and the number of crashes is limited: a task that kills its worker every time is
+    archived. A cancelled task ends as requested."""
     if cancel in CANCELLATIONS:
         return Verdict(CANCELLATIONS[cancel], is_failure=False)
     is_over = message.retried >= message.retry or is_poison(crashes, max_crashes)
@@ -115,17 +131,17 @@ def judge_lost_lease(message: TaskMessage, cancel: str = "", *, crashes: int = 0
 
 
 def is_poison(crashes: int, max_crashes: int) -> bool:
-    """Whether a task has killed those that ran it as often as allowed; 0 allows any number."""
+    """Whether a task has killed its workers as often as allowed; 0 allows any number."""
     return 0 < max_crashes <= crashes
 
 
 def killed_text(crashes: int) -> str:
-    """Why it is archived then."""
+    """The error text of a task that is archived for that."""
     return "killed its worker " + ("once" if crashes == 1 else f"{crashes} times")
 
 
-def failed_message(message: TaskMessage, error_text: str, now: float, *, counts: bool) -> TaskMessage:
-    """The message with what happened written into it. `counts` adds a retry."""
+def write_failure(message: TaskMessage, error_text: str, now: float, *, counts: bool) -> TaskMessage:
+    """Write this failure into the message, and return the message. `counts` adds a retry."""
     message.retried += 1 if counts else 0
     message.error_msg = error_text
     message.last_failed_at = int(now)
@@ -133,7 +149,7 @@ def failed_message(message: TaskMessage, error_text: str, now: float, *, counts:
 
 
 def wraps(error: BaseException | None, kind: type[BaseException]) -> bool:
-    """Whether this is the error's class, or that of one it was raised from (Go's errors.Is)."""
+    """Whether this is the error's class, or that of a cause of it (Go's errors.Is)."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, kind):

@@ -1,4 +1,4 @@
-"""The client's end of a gateway session: ask, read numbered messages in order, resume by itself. Needs no Redis."""
+"""A client of the gateway: sends requests, receives numbered messages in order, resumes by itself. Needs no Redis."""
 
 from veredus.errors import (
     RequestError,
@@ -24,7 +24,7 @@ from veredus.peer.items import (
 )
 from veredus.peer.peer import Peer, connect
 from veredus.peer.requests import Pending
-from veredus.peer.saved import SavedSession
+from veredus.peer.saved_session import SavedSession
 
 __all__ = [
     "Closed",

@@ -1,4 +1,4 @@
-"""Groups that a peer asked to join or to leave, asked again where a lost connection or session makes it necessary."""
+"""PeerGroups: joins and leaves groups, and repeats that after a lost answer, connection or session."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from veredus.link.session import ClientLink
 from veredus.model.frames import retryable
 
 ANSWER = "veredus.group"
-"""Type of the volatile message that answers: {"group", "joined", "code", "error"}."""
+"""Type of the volatile message with the answer: {"group", "joined", "code", "error"}."""
 
-ASK_AGAIN = 1.0
-"""Seconds: the answer is volatile, so it may be dropped on its way."""
+ASK_INTERVAL = 1.0
+"""Seconds until a request is repeated, because the answer is volatile and may be lost."""
 
 
-class Groups:
+class PeerGroups:
+    """One per peer."""
+
     def __init__(self, link: ClientLink, flush_soon: Callable[[], None]) -> None:
         self._link = link
         self._flush_soon = flush_soon
         self._wanted: dict[str, bool] = {}
         self._waiting: dict[str, asyncio.Future[None]] = {}
-        self._later: set[str] = set()
-        """To be asked again, though nobody waits for the answer."""
+        self._retrying: set[str] = set()
+        """Groups to ask for again although no caller waits."""
 
     def ask(self, group: str, member: bool) -> asyncio.Future[None]:
         self._wanted[group] = member
@@ -38,7 +40,7 @@ class Groups:
         if self._waiting.get(group) is waiting and not waiting.done():
             self._send(group)
             self._flush_soon()
-            asyncio.get_running_loop().call_later(ASK_AGAIN, self._ask, group, waiting)
+            asyncio.get_running_loop().call_later(ASK_INTERVAL, self._ask, group, waiting)
 
     def welcomed(self) -> None:
         for group in self._wanted:
@@ -53,26 +55,26 @@ class Groups:
             return
         code = answer.get("code") or 0
         if retryable(code):
-            self._ask_later(group)
+            self._retry_later(group)
             return
         waiting = self._waiting.pop(group, None)
         if code:
-            del self._wanted[group]  # it will not be asked again
+            del self._wanted[group]  # a final refusal is not repeated
             problem = str(answer.get("error") or "refused")
             self._settle(waiting, RequestRejected(f"group {group}", problem, code=code, retryable=False))
         elif bool(answer.get("joined")) == self._wanted[group]:
             self._settle(waiting, None)
-        elif waiting is not None:  # the answer to an earlier wish
+        elif waiting is not None:  # the answer to an earlier request
             self._waiting[group] = waiting
 
-    def _ask_later(self, group: str) -> None:
-        """The gateway could not say. Whoever waits for the answer asks again anyway."""
-        if group not in self._waiting and group not in self._later:
-            self._later.add(group)
-            asyncio.get_running_loop().call_later(ASK_AGAIN, self._ask_again, group)
+    def _retry_later(self, group: str) -> None:
+        """Repeat after a temporary error, unless a waiting caller repeats anyway."""
+        if group not in self._waiting and group not in self._retrying:
+            self._retrying.add(group)
+            asyncio.get_running_loop().call_later(ASK_INTERVAL, self._retry, group)
 
-    def _ask_again(self, group: str) -> None:
-        self._later.discard(group)
+    def _retry(self, group: str) -> None:
+        self._retrying.discard(group)
         if group in self._wanted and group not in self._waiting:
             self._send(group)
             self._flush_soon()
@@ -90,4 +92,4 @@ class Groups:
             waiting.set_result(None)
         else:
             waiting.set_exception(error)
-            waiting.exception()  # whoever does not await it did not want to know
+            waiting.exception()  # mark as retrieved: the caller may not await it

@@ -1,4 +1,4 @@
-"""What a peer hands to its application: messages, gaps, discontinuities in order; and facts about connections."""
+"""What a peer passes to its application: items (Message, Gap, Discontinuity) in order, and connection events."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ decode_json = result_decoder(None)
 
 
 def decoded(body: bytes, encoding: str) -> Any:
-    """A body as the sender meant it: a JSON value, or bytes; nothing is None."""
+    """The decoded body: a JSON value or bytes; None for an empty JSON body."""
     if encoding != "json":
         return body
     return decode_json(body) if body else None
 
 
 class Message:
-    """One numbered message. `data` is the body: a JSON value, or bytes where the sender gave bytes."""
+    """One numbered message. `data` is the body: a JSON value, or bytes if the sender passed bytes."""
 
     __slots__ = ("_data", "cursor", "frame")
 
@@ -39,12 +39,12 @@ class Message:
 
     @property
     def seq(self) -> int:
-        """1, 2, 3, ... without a hole within a session."""
+        """1, 2, 3, ... without gaps within a session."""
         return self.frame.seq
 
     @property
     def ts(self) -> int:
-        """When it was numbered, µs since 1970; strictly increasing."""
+        """When it was stored, in µs since 1970; strictly increasing."""
         return self.frame.ts
 
     @property
@@ -53,7 +53,7 @@ class Message:
 
     @property
     def rid(self) -> int:
-        """The request that a response answers; else 0."""
+        """The number of the request that a response answers, otherwise 0."""
         return self.frame.rid
 
     @property
@@ -74,7 +74,7 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """The bytes that travelled."""
+        """The encoded body."""
         return self.frame.body
 
     @property
@@ -100,14 +100,14 @@ class Message:
 
     @property
     def create_time(self) -> int:
-        """Milliseconds since 1970 as the sender gave it; 0 if not."""
+        """Milliseconds since 1970 as set by the sender, otherwise 0."""
         return self.frame.create_time
 
     def as_dict(self) -> dict[str, Any]:
-        """Every field that says something, for logs and for `--json`."""
+        """Every field that is not empty, for logs and for `--json`."""
         frame = self.frame
         fields: dict[str, Any] = {"seq": frame.seq, "ts": frame.ts, "kind": Kind(frame.kind).name.lower()}
-        for name in _TEXTS:
+        for name in _OPTIONAL:
             if value := getattr(frame, name):
                 fields[name] = value
         if frame.metadata:
@@ -123,7 +123,7 @@ class Message:
 
 
 class Gap(NamedTuple):
-    """Messages `first` to `last` were dropped by the session's policy and will not come."""
+    """The session's policy dropped messages `first` to `last`; they will not arrive."""
 
     first: int
     last: int
@@ -132,7 +132,7 @@ class Gap(NamedTuple):
 
 
 class Discontinuity(NamedTuple):
-    """The log was lost or began anew: what came before does not join what comes now. Fetch your state afresh.
+    """The log was lost or started again, so messages may be missing before the next one. Reload your state.
 
     `reason`: expired, unknown, epoch, ahead, truncated or fork.
     """
@@ -159,27 +159,27 @@ class Disconnected(NamedTuple):
 
 
 class Retrying(NamedTuple):
-    """The next attempt comes in `delay` seconds; `problem` is what the last one met."""
+    """The next attempt starts in `delay` seconds; `problem` is why the last one failed."""
 
     delay: float
     problem: str
 
 
 class GoingAway(NamedTuple):
-    """The gateway asked to reconnect within so many seconds; that happens by itself."""
+    """The gateway asked for a reconnect within this many seconds. The peer does that by itself."""
 
     within: float
     reason: str
 
 
 class Closed(NamedTuple):
-    """The end of the session; `error` is None if this side ended it."""
+    """The session ended; `error` is None if this side ended it."""
 
     error: SessionClosed | None
 
 
 class Volatile(NamedTuple):
-    """An unnumbered message: never repeated, may be dropped."""
+    """An unnumbered message, which is never repeated and may be dropped."""
 
     type: str
     data: Any
@@ -188,4 +188,15 @@ class Volatile(NamedTuple):
 Event = Connected | Disconnected | Retrying | GoingAway | Volatile | Closed
 
 _UNREAD = object()
-_TEXTS = ("rid", "type", "title", "content", "code", "error", "group", "sync_hint", "bind_client_seq_id", "create_time")
+_OPTIONAL = (
+    "rid",
+    "type",
+    "title",
+    "content",
+    "code",
+    "error",
+    "group",
+    "sync_hint",
+    "bind_client_seq_id",
+    "create_time",
+)

@@ -1,4 +1,4 @@
-"""A peer: the client's side of one session, over as many connections as it takes."""
+"""Peer: the client's side of one session, over any number of connections."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any
 
-from veredus import forks
 from veredus.errors import ConfigError, SessionClosed, Unreachable
 from veredus.link.session import ClientLink
 from veredus.model.delivery import Cursor
 from veredus.model.frames import Welcome
 from veredus.peer.addresses import Verify, parse_addresses
 from veredus.peer.config import PeerConfig
-from veredus.peer.groups import Groups
+from veredus.peer.dispatcher import Dispatcher
+from veredus.peer.groups import PeerGroups
 from veredus.peer.inbox import Inbox, OnMessage
 from veredus.peer.items import Closed, Connected, Event, Item, Retrying
-from veredus.peer.line import Line, Token
-from veredus.peer.reception import Reception
-from veredus.peer.requests import Pending, Requests, lost
-from veredus.peer.saved import SavedSession
+from veredus.peer.reconnector import Reconnector, Token
+from veredus.peer.requests import PeerRequests, Pending, lost
+from veredus.peer.saved_session import SavedSession
+from veredus.process import forks
 
 logger = logging.getLogger("veredus.peer")
 
@@ -38,16 +38,16 @@ def connect(
     client: str = "",
     **settings: Any,
 ) -> Peer:
-    """A peer of the gateway at `url` (ws://, wss:// or quic://; several: each failure goes to the next).
+    """A peer of the gateway at `url` (ws://, wss:// or quic://). With several, each failure moves on to the next.
 
         async with connect("ws://127.0.0.1:8765", token="ada") as peer:
             print(await peer.request("render", {"order": 42}))
             async for item in peer: ...
 
-    `token`: a text, or a function (async or not) that fetches one before every connection. `resume`: what `export()`
-    gave. `verify`: as for TLS, True, False or a CA file; by default everything but this machine itself is verified.
-    `on_message`: called with every item instead of an iteration; it is acknowledged when the call (or what it awaits)
-    is done. `settings`: the fields of PeerConfig.
+    `token`: a string, or a function (async or not) that returns one before every connection. `resume`: the result of
+    `export()`. `verify`: whether to verify the server's certificate: True, False or a CA file; by default, True except
+    on loopback. `on_message`: called with every item instead of iterating; the item is acknowledged when the call, or
+    its awaitable, has ended. `settings`: the fields of PeerConfig.
     """
     known = PeerConfig.__dataclass_fields__
     for name in settings:
@@ -60,8 +60,8 @@ def connect(
 class Peer:
     """Use `async with connect(...)`, or `peer = await connect(...)` and close or detach it yourself.
 
-    Iterating gives messages, gaps and discontinuities in their order. Asking for the next item says that the one before
-    is handled: only then is it acknowledged.
+    Iterating returns messages, gaps and discontinuities in order. Requesting the next item acknowledges the previous
+    one.
     """
 
     def __init__(
@@ -89,21 +89,21 @@ class Peer:
         if resume is not None:
             self._link.restore(resume.session, resume.secret, resume.cursor, resume.next_rid)
         self._inbox = Inbox(self._acknowledge, config.window_messages)
-        self._pump: asyncio.Task[None] | None = None
+        self._reader_task: asyncio.Task[None] | None = None
         self._runner: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._ended = False
         self._error: SessionClosed | None = None
         self._problem = ""
         self._pid = 0
-        """The process that started it."""
-        forks.hold(self)
+        """The id of the process that started it."""
+        forks.register(self)
 
     def forked(self) -> None:
-        """In a fork: the session is the parent's."""
+        """Drop the session in a forked child: it belongs to the parent."""
         if self._runner is not None:
-            forks.leave(self._runner, self._pump, self._line)
-            self._runner = self._pump = None
+            forks.leak(self._runner, self._reader_task, self._reconnector)
+            self._runner = self._reader_task = None
 
     # ---- life
 
@@ -119,37 +119,37 @@ class Peer:
         await self.close()
 
     async def _start(self) -> Peer:
-        """Wait for the first welcome; raises SessionClosed (refused) or Unreachable."""
-        self._must_be_here()
+        """Wait for the first welcome. Raises SessionClosed (refused) or Unreachable."""
+        self._require_own_process()
         if self._runner is not None:
-            raise ConfigError("peer", "started", "a peer that is started once; connect() makes a new one")
+            raise ConfigError("peer", "started", "a peer that was not started; connect() makes a new one")
         loop = asyncio.get_running_loop()
         self._loop, self._pid = loop, os.getpid()
-        self._line = Line(
+        self._reconnector = Reconnector(
             self._link,
             self._addresses,
             self._config,
             token=self._token,
             verify=self._verify,
-            deliver=lambda event: self._reception.deliver(event),
+            deliver=lambda event: self._dispatcher.deliver(event),
             announce=self._announce,
         )
-        self._requests = Requests(self._link, self._line.flush_soon, self._config)
-        self._groups = Groups(self._link, self._line.flush_soon)
-        self._reception = Reception(
+        self._requests = PeerRequests(self._link, self._reconnector.flush_soon, self._config)
+        self._groups = PeerGroups(self._link, self._reconnector.flush_soon)
+        self._dispatcher = Dispatcher(
             self._requests,
             self._groups,
             self._inbox,
             on_message=self._on_message,
             acknowledge=self._acknowledge,
-            welcomed=self._welcomed,
+            on_welcome=self._welcomed,
             announce=self._announce,
         )
         self._ready: asyncio.Future[None] = loop.create_future()
         self._runner = loop.create_task(self._run(), name="veredus-peer")
-        callback = self._reception.asynchronous_callback
+        callback = self._dispatcher.async_callback
         if callback is not None:
-            self._pump = loop.create_task(self._inbox.call_one_by_one(callback), name="veredus-peer-messages")
+            self._reader_task = loop.create_task(self._inbox.call_for_each(callback), name="veredus-peer-messages")
         try:
             await asyncio.wait_for(asyncio.shield(self._ready), self._config.connect_timeout)
         except TimeoutError:
@@ -165,10 +165,10 @@ class Peer:
 
     async def _run(self) -> None:
         try:
-            self._finish(await self._line.run())
-        except Exception as exc:  # nothing that a new connection could cure: a mistake, in the settings or in here
-            logger.exception("the peer cannot go on")
-            self._finish(SessionClosed(f"the peer cannot go on: {exc!r}"))
+            self._finish(await self._reconnector.run())
+        except Exception as exc:  # wrong settings or a bug: a new connection would not help
+            logger.exception("the peer failed")
+            self._finish(SessionClosed(f"the peer failed: {exc!r}"))
 
     def _finish(self, error: SessionClosed | None) -> None:
         if self._ended:
@@ -185,38 +185,38 @@ class Peer:
         self._announce(Closed(error))
 
     async def wait_closed(self) -> None:
-        """Until the session is over; raises the SessionClosed that ended it, if it was not this side."""
-        self._must_have_started()
+        """Wait until the session has ended. Raises SessionClosed unless this side ended it."""
+        self._require_started()
         await self._over.wait()
         if self._error is not None:
-            raise self._error.with_traceback(None)  # not with the frames of every time
+            raise self._error.with_traceback(None)  # the traceback would grow with every raise
 
     async def close(self) -> None:
-        """End the session for good: the gateway deletes it, and what is unread with it."""
+        """End the session: the gateway deletes it with its unread messages."""
         await self._stop(bye=True)
 
     async def detach(self) -> None:
-        """Leave, but keep the session resumable (until its TTL) for whoever has `export()`."""
+        """Disconnect, but keep the session until its TTL, so that it can be resumed with `export()`."""
         await self._stop(bye=False)
 
     async def _stop(self, *, bye: bool) -> None:
         if self._runner is None:
             return
         if not self._ended:
-            await self._line.stop(bye=bye)
+            await self._reconnector.stop(bye=bye)
         self._runner.cancel()
-        if self._pump is not None and self._pump is not asyncio.current_task():
-            self._pump.cancel()
-            await asyncio.wait({self._pump})
+        if self._reader_task is not None and self._reader_task is not asyncio.current_task():
+            self._reader_task.cancel()
+            await asyncio.wait({self._reader_task})
         await asyncio.wait({self._runner})
         self._finish(None)
 
     def cut(self) -> None:
-        """Break the connection as a bad network would; the peer reconnects and resumes by itself."""
-        self._must_have_started()
-        self._line.cut()
+        """Break the connection like a network failure. The peer reconnects and resumes by itself."""
+        self._require_started()
+        self._reconnector.cut()
 
-    # ---- what is known
+    # ---- state
 
     @property
     def session(self) -> str:
@@ -224,7 +224,7 @@ class Peer:
 
     @property
     def cursor(self) -> Cursor:
-        """Where the application has got to: everything up to here is handled."""
+        """The position of the application: everything up to here is handled."""
         return self._link.cursor
 
     @property
@@ -236,23 +236,23 @@ class Peer:
         return self._ended
 
     def export(self) -> SavedSession:
-        """For `connect(..., resume=...)` in another process, after `detach()` here; what is unhandled comes again."""
+        """For `connect(..., resume=...)` in another process, after `detach()` here. Unhandled items are sent again."""
         return SavedSession(self._link.session_id, self._link.secret, self._link.cursor, self._link.next_rid)
 
     def stats(self) -> dict[str, int]:
-        """Counters since the start, and how it stands now."""
+        """Counters since the start, and current values."""
         if self._runner is None:
             return {}
         return {
-            **{name: getattr(self._reception, name) for name in ("received", "resumes", "resets", "gaps")},
+            **{name: getattr(self._dispatcher, name) for name in ("received", "resumes", "resets", "gaps")},
             "duplicates": self._link.duplicates,
-            "connections": self._line.connections,
+            "connections": self._reconnector.connections,
             "handled_seq": self._link.cursor.seq,
             "waiting": len(self._inbox),
             "open_requests": len(self._requests),
         }
 
-    # ---- asking
+    # ---- requests and groups
 
     async def request(
         self,
@@ -263,10 +263,10 @@ class Peer:
         serial: bool = False,
         no_reply: bool = False,
     ) -> Any:
-        """The result of `action`. Sent again after a reconnect under the same number, so it runs once.
+        """The result of `action`. After a reconnect the request is sent again under the same number, so it runs once.
 
-        `body`: a JSON value, or bytes. `deadline`: seconds until the answer is of no use. `serial`: after all earlier
-        serial requests of this session. `no_reply`: return as soon as the gateway has it for good.
+        `body`: a JSON value, or bytes. `deadline`: seconds after which the response is useless. `serial`: run after all
+        earlier serial requests of this session. `no_reply`: return as soon as the gateway has accepted the request.
         Raises RequestRejected, RequestFailed, RequestTimeout or RequestLost.
         """
         return await self.submit(action, body, deadline=deadline, serial=serial, no_reply=no_reply)
@@ -280,49 +280,49 @@ class Peer:
         serial: bool = False,
         no_reply: bool = False,
     ) -> Pending:
-        """Send it and go on; the returned Pending can be awaited, and knows its number."""
-        self._must_live()
+        """Send a request without waiting. The returned Pending can be awaited and has the request's number."""
+        self._require_open()
         return self._requests.submit(action, body, deadline, serial, no_reply)
 
     def join(self, group: str) -> asyncio.Future[None]:
-        """Join a group, also again after a lost session: its messages come numbered among all others.
+        """Join a group, and join it again after a lost session. Its messages arrive in order with all others.
 
-        Awaiting it waits for the gateway's word, or raises RequestRejected.
+        Awaiting the future waits for the gateway's answer, or raises RequestRejected.
         """
-        self._must_live()
+        self._require_open()
         return self._groups.ask(group, True)
 
     def leave(self, group: str) -> asyncio.Future[None]:
-        """Leave a group; awaited as `join` is."""
-        self._must_live()
+        """Leave a group. The future works as that of `join`."""
+        self._require_open()
         return self._groups.ask(group, False)
 
-    def _must_live(self) -> None:
-        self._must_have_started()
+    def _require_open(self) -> None:
+        self._require_started()
         if self._ended:
             raise self._error or SessionClosed("the session was closed here")
 
-    def _must_be_here(self) -> None:
+    def _require_own_process(self) -> None:
         if self._pid not in (0, os.getpid()):
-            raise SessionClosed(f"the session belongs to process {self._pid}; in a fork of it, connect() again")
+            raise SessionClosed(f"the session belongs to process {self._pid}; call connect() again after a fork")
 
-    def _must_have_started(self) -> None:
-        self._must_be_here()
+    def _require_started(self) -> None:
+        self._require_own_process()
         if self._runner is None:
             raise SessionClosed("not connected yet: write `async with connect(...) as peer` or `await connect(...)`")
 
     # ---- reading
 
     def __aiter__(self) -> Peer:
-        self._may_read()
+        self._require_no_callback()
         return self
 
     async def __anext__(self) -> Item:
         return await self._inbox.take()
 
     async def receive(self, timeout: float | None = None) -> Item:
-        """The next item, as the iteration gives it; TimeoutError after so many seconds."""
-        self._may_read()
+        """The next item, as when iterating. Raises TimeoutError after `timeout` seconds."""
+        self._require_no_callback()
         try:
             async with asyncio.timeout(timeout):
                 return await self._inbox.take()
@@ -330,34 +330,34 @@ class Peer:
             raise SessionClosed("the session was closed here") from None
 
     async def receive_many(self, most: int = 256) -> list[Item]:
-        """At least one item and all that are here already; the next call acknowledges them. Empty at the end."""
-        self._may_read()
+        """Wait for at least one item and return up to `most`. The next call acknowledges them. Empty at the end."""
+        self._require_no_callback()
         try:
             return await self._inbox.take_many(most)
         except StopAsyncIteration:
             return []
 
     def handled(self) -> None:
-        """What was handed out last is handled, without asking for more: before `detach()`, for one."""
-        self._inbox.done_with_last()
+        """Acknowledge the last item without requesting the next one, for example before `detach()`."""
+        self._inbox.acknowledge_last()
 
-    def _may_read(self) -> None:
-        self._must_have_started()
+    def _require_no_callback(self) -> None:
+        self._require_started()
         if self._on_message is not None:
-            raise ConfigError("on_message", "given", "no iteration beside it")
+            raise ConfigError("on_message", "given", "either on_message or iterating, not both")
 
     def _acknowledge(self, cursor: Cursor) -> None:
         now = self._loop.time()
         self._link.done(cursor, now)
         if self._link.has_output:
-            self._line.flush_soon()
+            self._reconnector.flush_soon()
         else:
-            self._line.arm_before(now + 0.1)
+            self._reconnector.arm_before(now + 0.1)
 
     def _welcomed(self, welcome: Welcome) -> None:
         if not self._ready.done():
             self._ready.set_result(None)
-        url = self._line.current.url
+        url = self._reconnector.current.url
         self._announce(Connected(welcome.sid, welcome.result, welcome.reason, welcome.node, url))
 
     def _announce(self, event: Event) -> None:
@@ -366,5 +366,5 @@ class Peer:
         if self._on_event is not None:
             try:
                 self._on_event(event)
-            except Exception:
+            except Exception:  # a user's function may raise anything
                 logger.exception("on_event failed for %r", event)

@@ -1,4 +1,4 @@
-"""Requests on their way: who waits for which answer."""
+"""PeerRequests: the open requests of a peer; Pending: one of them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,30 @@ from veredus.wire.payload import encode_value
 
 
 class Pending:
-    """A request that was sent: await it for its result. `rid` is its number, which a notify may be bound to."""
+    """An open request: await it for its result. `rid` is its number, to which a notification can be bound."""
 
-    __slots__ = ("_accepted", "_cancel", "_future", "action", "no_reply", "rejects", "rid", "timer", "until", "waits")
+    __slots__ = (
+        "_accepted",
+        "_cancel",
+        "_future",
+        "action",
+        "no_reply",
+        "rejects",
+        "retry_scheduled",
+        "rid",
+        "timer",
+        "until",
+    )
 
     def __init__(self, action: str, rid: int, no_reply: bool, cancel: Callable[[int], None]) -> None:
         loop = asyncio.get_running_loop()
         self.action, self.rid, self.no_reply = action, rid, no_reply
         self.timer: asyncio.TimerHandle | None = None
         self.until = math.inf
-        """When an answer is of no use any more, by the loop's clock."""
+        """The deadline, by the loop's clock."""
         self.rejects = 0
-        self.waits = False
-        """Whether it was rejected and will be sent again."""
+        self.retry_scheduled = False
+        """Whether it was rejected and is to be sent again."""
         self._cancel = cancel
         self._future: asyncio.Future[Any] = loop.create_future()
         self._accepted: asyncio.Future[None] | None = None
@@ -47,7 +58,7 @@ class Pending:
         return self._future.done()
 
     async def accepted(self) -> None:
-        """Wait until the gateway has it for good; raises RequestRejected if it refuses."""
+        """Wait until the gateway has accepted it. Raises RequestRejected if it refuses."""
         if self._accepted is None:
             self._accepted = asyncio.get_running_loop().create_future()
         waited = self._accepted
@@ -58,7 +69,7 @@ class Pending:
                 raise error
 
     def cancel(self) -> None:
-        """Ask the gateway to stop it, and wait no longer. Its terminal response still comes, as a message."""
+        """Ask the gateway to cancel it and stop waiting. Its response still arrives as a message."""
         self._cancel(self.rid)
         self._stop_timer()
         self._future.cancel()
@@ -80,7 +91,7 @@ class Pending:
         self._stop_timer()
         if not self._future.done():
             self._future.set_exception(error)
-            self._future.exception()  # whoever never awaits it heard of it elsewhere
+            self._future.exception()  # mark as retrieved: the caller may not await it
 
     def _stop_timer(self) -> None:
         if self.timer is not None:
@@ -88,8 +99,8 @@ class Pending:
             self.timer = None
 
 
-class Requests:
-    """All that are open, by number."""
+class PeerRequests:
+    """The open requests, by number."""
 
     def __init__(self, link: ClientLink, flush_soon: Callable[[], None], config: PeerConfig) -> None:
         self._link = link
@@ -118,7 +129,7 @@ class Requests:
             encoding="raw" if raw else "json",
         )
         pending = Pending(action, rid, no_reply, self._cancel)
-        if deadline is not None:  # the gateway answers at the deadline; this is for when none can be reached
+        if deadline is not None:  # the gateway answers at the deadline; this timer is for an unreachable gateway
             pending.until = loop.time() + deadline
             pending.timer = loop.call_later(deadline + self._config.grace, self._timed_out, rid, deadline)
         self._open[rid] = pending
@@ -127,7 +138,7 @@ class Requests:
 
     def _cancel(self, rid: int) -> None:
         if (pending := self._open.pop(rid, None)) is not None:
-            if pending.waits:
+            if pending.retry_scheduled:
                 self._link.give_up(rid)
                 return
             if self._link.state == "open":
@@ -137,9 +148,9 @@ class Requests:
                 self._to_cancel.add(rid)
 
     def welcomed(self) -> None:
-        """The link has sent again what is unanswered: now tell which of it nobody waits for any more."""
+        """The link has sent the open requests again: now cancel those that were cancelled offline."""
         for pending in self._open.values():
-            pending.waits = False
+            pending.retry_scheduled = False
         for rid in self._to_cancel:
             self._link.cancel(rid)
         self._to_cancel.clear()
@@ -154,7 +165,7 @@ class Requests:
     def rejected(self, event: Rejected) -> None:
         pending = self._open.get(event.rid)
         is_lost = event.code == ErrorCode.WORKER_LOST
-        if pending is not None and event.retryable and not is_lost and self._will_send_again(pending, event):
+        if pending is not None and event.retryable and not is_lost and self._schedule_retry(pending, event):
             return
         self._open.pop(event.rid, None)
         self._link.give_up(event.rid)
@@ -173,25 +184,25 @@ class Requests:
                 )
             )
 
-    def _will_send_again(self, pending: Pending, event: Rejected) -> bool:
-        """Under the same number, unless it was rejected often enough or its deadline comes before that."""
+    def _schedule_retry(self, pending: Pending, event: Rejected) -> bool:
+        """Send it again later under the same number. Returns False if its retries or its time are used up."""
         loop = asyncio.get_running_loop()
         delay = self._config.backoff(pending.rejects, random.random(), event.retry_after_ms / 1000)
         pending.rejects += 1
         if pending.rejects > self._config.retries or loop.time() + delay >= pending.until:
             return False
-        pending.waits = True
+        pending.retry_scheduled = True
         loop.call_later(delay, self._send_again, pending)
         return True
 
     def _send_again(self, pending: Pending) -> None:
-        if self._open.get(pending.rid) is pending and pending.waits:
-            pending.waits = False
+        if self._open.get(pending.rid) is pending and pending.retry_scheduled:
+            pending.retry_scheduled = False
             self._link.send_again(pending.rid)
             self._flush_soon()
 
     def answered(self, frame: MessageFrame) -> bool:
-        """Whether somebody waited for this response."""
+        """Resolve the request of a response. Returns False if it is not open here."""
         pending = self._open.pop(frame.rid, None)
         if pending is None:
             return False

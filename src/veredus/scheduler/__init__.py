@@ -1,1 +1,1 @@
-"""Producers on a clock: each tick of a schedule becomes a task, exactly once, whichever process fires it."""
+"""Scheduling: each tick of a schedule enqueues one task, exactly once, whichever process leads."""

@@ -1,4 +1,4 @@
-"""Which ticks to fire, given where a schedule stands and what time it is."""
+"""Plans which ticks of a schedule to fire, from its position and the time."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from dataclasses import dataclass
 from veredus.model.cron import Schedule
 
 WINDOW = 3600
-"""Missed ticks of so many last seconds are all caught up ..."""
+"""Seconds whose missed ticks are all caught up ..."""
 COUNT = 100
-"""... and older ones up to so many in all."""
+"""... and older ones up to this total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """The ticks to fire next."""
+
     ticks: list[int]
-    """Unix seconds, the oldest first: those that are due, else the next one; empty if there is none."""
+    """Unix seconds, oldest first: the due ticks, otherwise the next one; empty if there is none."""
     dropped: bool = False
-    """Whether ticks were missed that nobody will fire."""
+    """Whether missed ticks are not caught up."""
 
 
 def plan(schedule: Schedule, at: int, now: int, missed: str, grace: int) -> Plan:
-    """`at` is the tick (or the first second) after which the schedule goes on. Ticks up to `grace` seconds old are on
-    time even for "skip": that is how long it may take until somebody else leads."""
+    """`at` is the tick (or first second) after which the schedule goes on. Ticks up to `grace` seconds old count as on
+    time even for "skip": a change of the leader may take that long."""
     if missed == "skip":
         due = _between(schedule, at, max(at, now - grace), now)
     elif missed == "once":
@@ -49,8 +51,8 @@ def _between(schedule: Schedule, at: int, since: int, now: int) -> list[int]:
 
 
 def _newest(schedule: Schedule, at: int, now: int, count: int, window: int) -> list[int]:
-    """The newest `count` ticks, or all of the window if those are more. Looks back in growing steps, because the ticks
-    of a long time would be too many to visit."""
+    """The newest `count` ticks, or all of the window if there are more. Searches back in growing steps, because a long
+    time may have too many ticks to visit."""
     reach = max(window, 60)
     while True:
         since = max(at, now - reach)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from veredus.client.calls import Call
+from veredus.client.call import Call
+from veredus.client.declaring import TaskSettings, Then
 from veredus.client.task import P, R, Task
 from veredus.errors import ConfigError, PayloadError
 from veredus.model.cron import parse_line
@@ -15,11 +16,45 @@ if TYPE_CHECKING:
     from veredus.client.client import Client
     from veredus.scheduler.scheduler import Scheduler
     from veredus.scheduler.service import Service
-    from veredus.store.redis import Redis
+    from veredus.store.connection.redis import Redis
+
+AnyTask = Task[..., Any, Any]
 
 
-class Scheduling:
-    """What an app can do with a clock."""
+class CronDeclarations:
+    """The part of an app, and of a router, that declares tasks with their schedules."""
+
+    if TYPE_CHECKING:
+
+        def _declare(self, function: Callable[..., Any], *, then: Then | None = ..., **settings: Any) -> AnyTask: ...
+
+    def cron(
+        self,
+        spec: str,
+        *,
+        tz: str | None = None,
+        missed: Missed = "all",
+        name: str | None = None,
+        **settings: Unpack[TaskSettings],
+    ) -> Callable[[Callable[P, R]], Task[P, R, Any]]:
+        """Declare a task and when it is sent: `@app.cron("*/5 * * * *", tz="Europe/Paris", queue="maintenance")`.
+
+        `spec` is a cron line, a name such as `@daily`, or `@every 1h30m`. `missed` is what happens to ticks while no
+        scheduler was running: "all", "once" or "skip". The other settings are those of `task`.
+        """
+        parse_line(spec, tz)  # raises at the decorator
+
+        def plan(app: ScheduleDeclarations, task: AnyTask) -> None:
+            app.schedules.add(Entry(spec, _call_without_arguments(task), tz=tz, missed=missed))
+
+        def declare(function: Callable[P, R]) -> Task[P, R, Any]:
+            return cast("Task[P, R, Any]", self._declare(function, name=name, then=plan, **settings))
+
+        return declare
+
+
+class ScheduleDeclarations(CronDeclarations):
+    """The part of an app that declares schedules."""
 
     schedules: Book
     tasks: dict[str, Task[..., Any, Any]]
@@ -29,28 +64,7 @@ class Scheduling:
 
         def open_redis(self, name: str = ...) -> Redis: ...
 
-        def _declare(self, function: Callable[P, R], **settings: Any) -> Task[P, R, Any]: ...
-
-    def cron(
-        self, spec: str, *, tz: str | None = None, missed: Missed = "all", **settings: Any
-    ) -> Callable[[Callable[P, R]], Task[P, R, Any]]:
-        """Declare a task and when it is sent: `@app.cron("*/5 * * * *", tz="Europe/Paris", queue="maintenance")`.
-
-        `spec` is a cron line, `@daily` and the like, or `@every 1h30m`; `missed` says what becomes of ticks while no
-        scheduler ran: "all", "once" or "skip". The other settings are those of `task`.
-        """
-        parse_line(spec, tz)  # what is wrong with it is said where it stands
-
-        def declare(function: Callable[P, R]) -> Task[P, R, Any]:
-            task = self._declare(function, **settings)
-            try:
-                self.schedules.add(Entry(spec, _call_without_arguments(task), tz=tz, missed=missed))
-            except ConfigError:
-                del self.tasks[task.name]
-                raise
-            return task
-
-        return declare
+        def load(self) -> None: ...
 
     def schedule(
         self, spec: str, call: Call[Any], *, tz: str | None = None, name: str | None = None, missed: Missed = "all"
@@ -62,18 +76,19 @@ class Scheduling:
         return self.schedules.add(entry)
 
     def schedule_provider(self, function: ProviderFunction, *, interval: float = 180) -> None:
-        """Ask this function, now and every `interval` seconds, which entries there are besides the declared ones. It
-        returns an iterable of `Entry(spec, call, ...)`; if it raises, the entries it gave last stay."""
+        """Call this function now and every `interval` seconds for more entries. It returns an iterable of
+        `Entry(spec, call, ...)`. If it raises, its last entries stay."""
         self.schedules.providers.append(Provider(function, interval))
 
     def scheduler(self, **settings: Any) -> Service:
-        """A scheduler by itself, without a worker: `app.scheduler().run()`."""
+        """A scheduler without a worker: `app.scheduler().run()`."""
         from veredus.scheduler.service import Service
 
+        self.load()
         return Service(self, **settings)
 
     def scheduler_on(self, client: Client) -> Scheduler:
-        """The scheduler that a worker runs beside its other roles."""
+        """The scheduler that runs as a role of a worker."""
         from veredus.scheduler.scheduler import Scheduler
 
         return Scheduler(client, self.schedules, self.schedule_scope())

@@ -1,4 +1,4 @@
-"""What to enqueue and when: entries, checked where they are made, and the book that an app keeps of them."""
+"""Entry: what to enqueue and when. Book: the entries and providers of an app."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from veredus.client.calls import Call
+from veredus.client.call import Call
 from veredus.errors import ConfigError
-from veredus.model.cron import Line, Schedule, parse_line
+from veredus.model.checks import seconds
+from veredus.model.cron import CronLine, Schedule, parse_line
 from veredus.wire.option_texts import option_texts
 
 Missed = Literal["all", "once", "skip"]
@@ -24,9 +25,9 @@ _INSTANTS = ("at", "deadline", "expires")
 class Entry:
     """A schedule: `Entry("*/5 * * * *", sweep.call(), tz="Europe/Paris")`.
 
-    `missed` says what happens to ticks that came due while no scheduler was running: "all" are caught up (those of the
-    last hour, and older ones up to 100), "once" enqueues one for them all, "skip" none. `name` tells apart entries that
-    are the same in everything else.
+    `missed` is what happens to ticks that came due while no scheduler was running: "all" catches them up (those of the
+    last hour, and older ones up to 100), "once" enqueues one task for all, "skip" none. `name` distinguishes entries
+    that are otherwise the same.
     """
 
     spec: str
@@ -35,9 +36,9 @@ class Entry:
     tz: str | None = None
     name: str | None = None
     missed: Missed = "all"
-    line: Line = field(init=False, repr=False)
+    line: CronLine = field(init=False, repr=False)
     id: str = field(init=False)
-    """The same in every process that declares the same entry, today and after a restart."""
+    """The same in every process that declares the same entry, also after a restart."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "line", parse_line(self.spec, self.tz))
@@ -51,11 +52,11 @@ class Entry:
 
     @property
     def queue(self) -> str:
-        """Where its tasks go."""
+        """The queue of its tasks."""
         return self.call.options.queue
 
     def task_id(self, tick: int) -> str:
-        """The id of the task of one tick: whoever enqueues it again finds it there."""
+        """The id of a tick's task, so that no tick is enqueued twice."""
         return f"{self.id}:{tick}"
 
     def _check(self) -> None:
@@ -67,11 +68,11 @@ class Entry:
             raise ConfigError("name", self.name, "a text with one or more characters")
         options = self.call.options
         if options.task_id is not None:
-            raise ConfigError("task_id", options.task_id, "none: each tick has an id of its own (see unique_for)")
+            raise ConfigError("task_id", options.task_id, "none: each tick has its own id (see unique_for)")
         for name in _INSTANTS:
             value = getattr(options, name)
             if isinstance(value, datetime):
-                raise ConfigError(name, value, "a duration: an instant would soon be over for all ticks")
+                raise ConfigError(name, value, "a duration: an instant would be in the past for later ticks")
 
     def _identity(self) -> str:
         payload = None if self.call.payload is None else self.call.payload.hex()
@@ -85,7 +86,7 @@ ProviderFunction = Callable[[], Iterable[Entry] | Awaitable[Iterable[Entry]]]
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A function that says which entries there are; asked again every `interval` seconds."""
+    """A function that returns entries, called every `interval` seconds."""
 
     function: ProviderFunction
     interval: float
@@ -93,8 +94,7 @@ class Provider:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise ConfigError("schedule provider", self.function, "a function that returns entries")
-        if isinstance(self.interval, bool) or not isinstance(self.interval, int | float) or not self.interval > 0:
-            raise ConfigError("interval", self.interval, "seconds above 0")
+        object.__setattr__(self, "interval", seconds("interval", self.interval, endless=True))
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class Provider:
 
 
 class Book:
-    """The entries that an app declares, and those who provide more."""
+    """The entries and providers that an app declares."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
@@ -114,11 +114,11 @@ class Book:
 
     def add(self, entry: Entry) -> Entry:
         if entry.id in self.entries:
-            raise ConfigError("schedule", entry.spec, "an entry that differs from the others, if only by its name")
+            raise ConfigError("schedule", entry.spec, "an entry that differs from the others, at least by its name")
         self.entries[entry.id] = entry
         return entry
 
     def scope(self, tasks: Iterable[str]) -> str:
-        """Schedulers with the same book share one leader; another service on the same server has its own."""
+        """Schedulers with the same book share one leader. Other apps on the same server have their own."""
         facts = [sorted(self.entries), sorted(provider.name for provider in self.providers), sorted(tasks)]
         return str(uuid.uuid5(_NAMESPACE, json.dumps(facts)))

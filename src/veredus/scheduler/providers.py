@@ -1,4 +1,4 @@
-"""Asks the providers again and again which entries there are; one that fails keeps the entries it gave last."""
+"""ProviderReader: calls the schedule providers at intervals. A provider that fails keeps its last entries."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from veredus.restarts import Restarts
+from veredus.process.restarts import Restarts
 from veredus.scheduler.entries import Entry, Provider
 
 logger = logging.getLogger("veredus.scheduler")
 
 
-class Readings:
-    """The last good answer of each provider. Reading happens beside the ticks: a slow provider delays nobody."""
+class ProviderReader:
+    """The last entries of each provider. They are read in the background, so that a slow provider delays no tick."""
 
     def __init__(self, providers: Sequence[Provider], on_change: Callable[[], None], restarts: Restarts) -> None:
         self._providers = providers
@@ -50,11 +50,11 @@ class Readings:
             await asyncio.sleep(self._providers[number].interval)
 
     async def read(self, number: int) -> None:
-        """Ask one provider once."""
+        """Call one provider once."""
         provider = self._providers[number]
         try:
             answer = _checked(await _ask(provider))
-        except Exception as exc:
+        except Exception as exc:  # user code may raise anything
             if not self._failing[number]:
                 logger.error(
                     "schedule provider %s failed, its last entries stay: %s: %s", provider.name, type(exc).__name__, exc
@@ -70,7 +70,7 @@ class Readings:
 
 
 async def _ask(provider: Provider) -> Iterable[Entry]:
-    """A plain function runs in a thread, and so does a generator that it returns."""
+    """A plain function runs in a thread, including a generator that it returns."""
     if inspect.iscoroutinefunction(provider.function):
         answer = provider.function()
     else:

@@ -1,31 +1,27 @@
-"""Service: a scheduler by itself, in the foreground with signals or inside your own loop."""
+"""Service: runs a scheduler without a worker, in the foreground with signals or inside your own event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import time
 import uuid
 from typing import Protocol, Self
 
 from veredus.client.client import Client
-from veredus.errors import ConfigError, NotReady
-from veredus.restarts import Restarts
+from veredus.errors import ConfigError
+from veredus.model.checks import seconds
+from veredus.process.restarts import Restarts
+from veredus.process.signals import StopSignals, done_unless, stop_signals
 from veredus.scheduler.entries import Book
 from veredus.scheduler.scheduler import BEAT, LEASE, Scheduler
-from veredus.signals import StopSignals, done_unless, stop_signals
-from veredus.store.redis import Redis
-from veredus.store.store import Store
+from veredus.store.connection.redis import Redis
+from veredus.store.store import Store, when_ready
 
 logger = logging.getLogger("veredus.scheduler")
 
-LOADING_PATIENCE = 60.0
-"""Seconds to wait at the start for a server that is still loading."""
-
 
 class Owner(Protocol):
-    """What a scheduler needs of its app."""
+    """The parts of an app that a scheduler needs."""
 
     max_payload: int
     schedules: Book
@@ -39,14 +35,11 @@ class Service:
     """`app.scheduler().run()` blocks until a signal; `async with app.scheduler():` runs beside your own code."""
 
     def __init__(self, app: Owner, *, lease: float = LEASE, beat: float = BEAT) -> None:
-        for name, value in (("lease", lease), ("beat", beat)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ConfigError(name, value, "seconds above 0")
         if not app.schedules:
             raise ConfigError("app", app, "an app with schedules: declare some with @app.cron or app.schedule(...)")
         self._app = app
-        self._lease = float(lease)
-        self._beat = float(beat)
+        self._lease = seconds("lease", lease)
+        self._beat = seconds("beat", beat)
         self._store: Store | None = None
         self._task: asyncio.Task[None] | None = None
         self.scheduler: Scheduler | None = None
@@ -59,7 +52,7 @@ class Service:
 
     async def _main(self, signals: StopSignals) -> int:
         wanted = asyncio.Event()
-        signals.tell_loop(wanted.set)
+        signals.notify_loop(wanted.set)
         try:
             await done_unless(wanted, self.start())
             await wanted.wait()
@@ -77,7 +70,7 @@ class Service:
     async def start(self) -> None:
         store = Store(self._app.open_redis(f"veredus-scheduler-{uuid.uuid4().hex[:8]}"))
         try:
-            await _wait_until_loaded(store)
+            await when_ready(store.ping)
         except BaseException:
             await store.close()
             raise
@@ -106,16 +99,3 @@ class Service:
             await asyncio.gather(self._task, return_exceptions=True)
         if self._store is not None:
             await self._store.close()
-
-
-async def _wait_until_loaded(store: Store) -> None:
-    """A server that has just been started reads its data first: that is no reason to give up."""
-    give_up = time.monotonic() + LOADING_PATIENCE
-    while True:
-        try:
-            return await store.ping()
-        except NotReady as exc:
-            if time.monotonic() > give_up:
-                raise
-            logger.warning("the server is not ready yet: %s", exc)
-            await asyncio.sleep(1.0)

@@ -1,1 +1,1 @@
-"""The only room with a Redis connection."""
+"""The only package with a Redis connection."""

@@ -1,4 +1,4 @@
-"""An exporter by itself: the queues and gateway nodes of a server for Prometheus, whoever works on them."""
+"""A Prometheus exporter for all queues and gateway nodes of a Redis server."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import signal
 from veredus.app import App
 from veredus.errors import StoreError
 from veredus.inspector.inspector import Inspector
-from veredus.store.nodes import Nodes
-from veredus.store.redis import Redis
-from veredus.telemetry.endpoint import TEXT, Endpoint, Page, verdict
+from veredus.store.connection.redis import Redis
+from veredus.store.sessions.gateway_nodes import GatewayNodes
 from veredus.telemetry.gateway_metrics import read_gateway
+from veredus.telemetry.probe_server import TEXT, Page, ProbeServer, verdict
 from veredus.telemetry.queue_metrics import read_queues
 
 
-def exporter(redis: Redis, port: int, *, host: str = "127.0.0.1", memory: bool = False) -> Endpoint:
-    """`async with exporter(app.open_redis(), 9876)` serves it inside your own process."""
-    inspector, nodes = Inspector(redis), Nodes(redis)
+def exporter(redis: Redis, port: int, *, host: str = "127.0.0.1", memory: bool = False) -> ProbeServer:
+    """`async with exporter(app.open_redis(), 9876)` runs it inside your process."""
+    inspector, nodes = Inspector(redis), GatewayNodes(redis)
 
     async def metrics() -> tuple[int, str, bytes]:
         return 200, TEXT, await read_queues(inspector, memory=memory) + await read_gateway(nodes)
@@ -34,11 +34,11 @@ def exporter(redis: Redis, port: int, *, host: str = "127.0.0.1", memory: bool =
         return verdict([])
 
     pages: dict[str, Page] = {"/metrics": metrics, "/healthz": alive, "/readyz": ready}
-    return Endpoint(port, pages, host=host)
+    return ProbeServer(port, pages, host=host)
 
 
 async def serve(app: App, port: int, *, host: str = "127.0.0.1", memory: bool = False) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""The gateway's nodes as they announce themselves in Redis, for Prometheus."""
+"""Prometheus metrics of gateway nodes, from the figures that the nodes write to Redis."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from veredus.store.nodes import NodeInfo, Nodes
+from veredus.store.sessions.gateway_nodes import GatewayNodeInfo, GatewayNodes
 
 MAX_NODES = 1_000
 GAUGES = {
-    "connections": "Connections of clients.",
-    "sessions": "Sessions attached.",
-    "open_requests": "Requests without an answer yet.",
-    "requests_per_second": "Requests that came in lately.",
+    "connections": "Client connections.",
+    "sessions": "Attached sessions.",
+    "open_requests": "Requests without a response yet.",
+    "requests_per_second": "Recent requests per second.",
 }
 COUNTERS = {
-    "delivery": ("veredus_gateway_delivery", "What became of messages.", "event"),
-    "requests": ("veredus_gateway_requests", "What became of requests.", "event"),
-    "refused": ("veredus_gateway_refused", "What was refused, and why.", "reason"),
-    "restarts": ("veredus_gateway_restarts", "Parts of the node that ended and were started again.", "part"),
+    "delivery": ("veredus_gateway_delivery", "Messages by outcome.", "event"),
+    "requests": ("veredus_gateway_requests", "Requests by outcome.", "event"),
+    "refused": ("veredus_gateway_refused", "Refused connections and requests by reason.", "reason"),
+    "restarts": ("veredus_gateway_restarts", "Restarts of parts of the node.", "part"),
 }
 
 
 class GatewayMetrics(Collector):
-    """The figures of one look, which was taken before."""
+    """Figures that were read before: a collector cannot wait for Redis."""
 
-    def __init__(self, nodes: Mapping[str, NodeInfo]) -> None:
+    def __init__(self, nodes: Mapping[str, GatewayNodeInfo]) -> None:
         self._nodes = dict(sorted(nodes.items())[:MAX_NODES])
 
     def collect(self) -> Iterator[Metric]:
         if not self._nodes:
             return
-        yield self._gauge("beat_age_seconds", "Since the node last said that it lives.", lambda node: node.age)
-        yield self._gauge("draining", "1 if clients are moved elsewhere.", lambda node: node.info.get("draining"))
+        yield self._gauge("beat_age_seconds", "Seconds since the last heartbeat of the node.", lambda node: node.age)
+        yield self._gauge(
+            "draining", "1 if the node moves its clients to other nodes.", lambda node: node.info.get("draining")
+        )
         for name, text in GAUGES.items():
             yield self._gauge(name, text, lambda node, name=name: node.info.get(name))
         for name, (metric, text, label) in COUNTERS.items():
@@ -53,8 +55,8 @@ class GatewayMetrics(Collector):
         return family
 
 
-async def read_gateway(nodes: Nodes) -> bytes:
-    """One look at the nodes, as text for Prometheus; empty without a gateway."""
+async def read_gateway(nodes: GatewayNodes) -> bytes:
+    """Read the nodes and return the text format of Prometheus; empty without a gateway."""
     registry = CollectorRegistry()
     registry.register(GatewayMetrics(await nodes.nodes()))
     return bytes(generate_latest(registry))

@@ -1,16 +1,16 @@
-"""Log records that say which task they belong to, and which trace."""
+"""Adds task and trace ids to log records."""
 
 from __future__ import annotations
 
 import logging
 import sys
 
-from veredus.worker.context import current
+from veredus.handlers.context import current
 
 
 class TaskFields(logging.Filter):
-    """Adds `task_id`, `task_type`, `queue` and `attempt` to what a handler logs, and `trace_id` and `span_id` while a
-    trace is recorded; a filter for a log handler, so that it sees the records of every library."""
+    """Adds `task_id`, `task_type`, `queue` and `attempt` to records from handlers, and `trace_id` and `span_id` within
+    a trace. Add it to a log handler, not to a logger, so that it sees the records of every library."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""What one worker process does, for Prometheus: counted from the events on its bus."""
+"""Prometheus metrics of one worker process, counted from the events on its bus."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from veredus.events import (
 DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 MAX_NAMES = 200
-"""Distinct types and queues that get a label of their own; what comes later is `other`: labels are for ever."""
+"""Types and queues that get their own label; later ones count as `other`, because labels are never removed."""
 
 
 class WorkerMetrics:
-    """A listener of the worker's bus. With `shared`, the figures of several processes are added up when read."""
+    """A subscriber of the worker's bus. With `shared`, the figures of several processes are added up when read."""
 
     def __init__(self, registry: CollectorRegistry, *, shared: bool = False) -> None:
         live: dict[str, Any] = {"multiprocess_mode": "livesum"} if shared else {}
@@ -40,21 +40,19 @@ class WorkerMetrics:
         def histogram(name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"veredus_{name}", text, labels, registry=registry, buckets=buckets)
 
-        self._running = Gauge("veredus_tasks_running", "Handlers at work.", ["queue"], registry=registry, **live)
-        self._attempts = counter("task_attempts", "Attempts ended, and what followed.", "queue", "type", "action")
-        self._duration = histogram("task_duration_seconds", "How long handlers took.", ("queue", "type"), DURATIONS)
+        self._running = Gauge("veredus_tasks_running", "Running handlers.", ["queue"], registry=registry, **live)
+        self._attempts = counter("task_attempts", "Finished attempts by action.", "queue", "type", "action")
+        self._duration = histogram("task_duration_seconds", "Duration of handlers.", ("queue", "type"), DURATIONS)
         self._lateness = histogram(
-            "forward_lateness_seconds", "Between due and pending, for delayed tasks and retries.", ("queue",), LATENESS
+            "forward_lateness_seconds", "Time from due to pending, for delayed tasks and retries.", ("queue",), LATENESS
         )
         self._forwarded = counter("tasks_forwarded", "Delayed tasks and retries that became pending.", "queue")
-        self._lost = counter("leases_lost", "Attempts whose task somebody else had meanwhile.", "queue")
-        self._overran = counter("tasks_overran", "Handlers that ran on after their deadline.", "queue", "type", "where")
-        self._recovered = counter(
-            "tasks_recovered", "Tasks taken over from workers that were gone.", "queue", "type", "action"
-        )
-        self._dropped = counter("items_dropped", "Things in queues that could not be run.", "queue", "reason")
-        self._aggregated = counter("group_members_aggregated", "Members of groups that became other tasks.", "queue")
-        self._restarted = counter("role_restarts", "Parts of the worker that ended and were started again.", "role")
+        self._lost = counter("leases_lost", "Attempts that lost their lease.", "queue")
+        self._overran = counter("tasks_overran", "Handlers that ran past their deadline.", "queue", "type", "where")
+        self._recovered = counter("tasks_recovered", "Tasks recovered from dead workers.", "queue", "type", "action")
+        self._dropped = counter("items_dropped", "Queue entries that could not be run.", "queue", "reason")
+        self._aggregated = counter("group_members_aggregated", "Group members that were aggregated.", "queue")
+        self._restarted = counter("role_restarts", "Restarts of roles of the worker.", "role")
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TaskStarted):
@@ -85,7 +83,7 @@ class WorkerMetrics:
             self._restarted.labels(event.role).inc()
 
     def _of(self, queue: str, kind: str, action: str) -> tuple[Gauge, Counter, Histogram]:
-        """What counts an attempt, found once: looking up labels costs more than counting."""
+        """The metrics of an attempt. Cached, because looking up labels costs more than counting."""
         key = self._queue(queue), self._type(kind), action
         found = self._attempt_parts.get(key)
         if found is None:
@@ -101,7 +99,7 @@ class WorkerMetrics:
 
 
 def bounded(name: str, known: set[str], most: int = MAX_NAMES) -> str:
-    """The name itself while there are few; types come from whoever can write to Redis."""
+    """The name, or `other` above the limit: any client of Redis can invent task types."""
     if name in known:
         return name
     if len(known) >= most:

@@ -1,4 +1,4 @@
-"""The queues as they are in Redis, for Prometheus: under Asynq's names where Asynq has one."""
+"""Prometheus metrics of queues, with Asynq's metric names where it has one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from veredus.model.info import QueueInfo
 
 STATES = ("active", "pending", "scheduled", "retry", "archived", "completed", "aggregating")
 MAX_QUEUES = 1_000
-"""Queues that are shown, by name; the rest is left out."""
+"""Maximum number of queues, in alphabetical order; the rest is left out."""
 
 
 class QueueMetrics(Collector):
-    """The numbers of one look, which was taken before: Prometheus' own collectors cannot wait for Redis."""
+    """Figures that were read before: a collector cannot wait for Redis."""
 
     def __init__(self, infos: Sequence[QueueInfo], *, memory: bool = False) -> None:
         self._infos = sorted(infos, key=lambda info: info.queue)[:MAX_QUEUES]
@@ -25,7 +25,7 @@ class QueueMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         tasks = GaugeMetricFamily(
-            "asynq_tasks_enqueued_total", "Tasks by queue and state, as they are now.", labels=("queue", "state")
+            "asynq_tasks_enqueued_total", "Current tasks by queue and state.", labels=("queue", "state")
         )
         for info in self._infos:
             for state in STATES:
@@ -40,19 +40,17 @@ class QueueMetrics(Collector):
         if self._memory:
             yield self._gauge(
                 "asynq_queue_memory_usage_approx_bytes",
-                "What a queue takes in Redis, estimated from a sample.",
+                "Memory of a queue in Redis, estimated from a sample.",
                 ((i.queue, i.memory_usage) for i in self._infos),
             )
         yield self._counter(
-            "asynq_tasks_processed", "Attempts that ended.", ((i.queue, i.processed_total) for i in self._infos)
+            "asynq_tasks_processed", "Finished attempts.", ((i.queue, i.processed_total) for i in self._infos)
         )
-        yield self._counter(
-            "asynq_tasks_failed", "Attempts that failed.", ((i.queue, i.failed_total) for i in self._infos)
-        )
+        yield self._counter("asynq_tasks_failed", "Failed attempts.", ((i.queue, i.failed_total) for i in self._infos))
         yield self._gauge(
             "asynq_queue_paused_total", "1 if the queue is paused.", ((i.queue, int(i.paused)) for i in self._infos)
         )
-        yield self._gauge("veredus_queue_groups", "Groups that wait.", ((i.queue, i.groups) for i in self._infos))
+        yield self._gauge("veredus_queue_groups", "Groups with tasks.", ((i.queue, i.groups) for i in self._infos))
 
     def _gauge(self, name: str, text: str, rows: Iterable[tuple[str, float]]) -> Metric:
         family = GaugeMetricFamily(name, text, labels=("queue",))
@@ -68,7 +66,7 @@ class QueueMetrics(Collector):
 
 
 async def read_queues(inspector: Inspector, *, memory: bool = False, only: Iterable[str] | None = None) -> bytes:
-    """One look at the queues, as text for Prometheus."""
+    """Read the queues and return the text format of Prometheus."""
     infos = await inspector.stats(memory=memory)
     if only is not None:
         wanted = set(only)

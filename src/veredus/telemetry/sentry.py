@@ -1,4 +1,4 @@
-"""Sentry: errors of handlers as events, attempts as transactions, in the style of its other integrations."""
+"""Sentry integration: errors of handlers as events, attempts as transactions."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from sentry_sdk.scope import should_send_default_pii
 from sentry_sdk.tracing import TransactionSource
 from sentry_sdk.utils import event_from_exception
 
-from veredus.client.calls import Call
+from veredus.client.call import Call
 from veredus.client.client import Client, Send, SendMiddleware
 from veredus.client.handle import Handle
-from veredus.errors import RevokeTask, SkipRetry
+from veredus.errors import Retry, RevokeTask, SkipRetry
+from veredus.handlers.context import current
+from veredus.handlers.mux import Mux
 from veredus.model.job import Job
-from veredus.worker.mux import Mux
 
 MAX_PAYLOAD = 2_000
-"""Characters of a payload that are shown, if personal data may be sent at all."""
+"""Bytes of a payload in an event, if personal data may be sent."""
 
 
 class VeredusIntegration(Integration):
-    """`sentry_sdk.init(dsn=..., integrations=[VeredusIntegration()])`: every app of this process is watched.
+    """`sentry_sdk.init(dsn=..., integrations=[VeredusIntegration()])` covers every app of this process.
 
-    Each failed attempt is an event; with `report_after_retries=True`, only that of the last one. Payloads are sent only
-    if `send_default_pii`, or `data_collection` for queues, allows it.
+    Each failed attempt is an event; with `report_after_retries=True`, only the last one. Payloads are sent only if
+    `send_default_pii`, or `data_collection` for queues, allows it.
     """
 
     identifier = "veredus"
@@ -38,21 +39,21 @@ class VeredusIntegration(Integration):
 
     @staticmethod
     def setup_once() -> None:
-        """Whatever sends or runs tasks from now on does so through us; without a client of Sentry's, as before."""
+        """Add our middleware to every client and mux created from now on. Without a Sentry client it does nothing."""
         make_mux, make_client = Mux.__init__, Client.__init__
 
         def init_mux(self: Mux, tasks: Any, patterns: Any, middlewares: Sequence[Any]) -> None:
             make_mux(self, tasks, patterns, (_run, *middlewares))
 
         def init_client(self: Client, *args: Any, middlewares: Sequence[SendMiddleware] = (), **kwargs: Any) -> None:
-            make_client(self, *args, middlewares=_Watched(middlewares), **kwargs)
+            make_client(self, *args, middlewares=_Traced(middlewares), **kwargs)
 
         Mux.__init__ = init_mux  # type: ignore[method-assign]
         Client.__init__ = init_client  # type: ignore[method-assign]
 
 
-class _Watched(Sequence[SendMiddleware]):
-    """Ours first, then those of the app, which may still become more."""
+class _Traced(Sequence[SendMiddleware]):
+    """Our middleware first, then those of the app, which may still grow."""
 
     def __init__(self, others: Sequence[SendMiddleware]) -> None:
         self._others = others
@@ -70,8 +71,8 @@ async def _send(calls: Iterable[Call[Any]], send: Send) -> list[Handle[Any]]:
     single = calls[0] if isinstance(calls, tuple) and len(calls) == 1 else None
     name = "batch" if single is None else single.type
     with sentry_sdk.start_span(op="queue.publish", name=name, origin=VeredusIntegration.origin) as span:
-        carrying = _carrying(calls)
-        handles = await send(list(carrying) if isinstance(calls, list | tuple) else carrying)
+        traced = _with_trace(calls)
+        handles = await send(list(traced) if isinstance(calls, list | tuple) else traced)
         if single is not None:
             span.set_data("messaging.message.id", handles[0].id)
             span.set_data("messaging.destination.name", single.options.queue)
@@ -79,7 +80,7 @@ async def _send(calls: Iterable[Call[Any]], send: Send) -> list[Handle[Any]]:
         return handles
 
 
-def _carrying(calls: Iterable[Call[Any]]) -> Iterator[Call[Any]]:
+def _with_trace(calls: Iterable[Call[Any]]) -> Iterator[Call[Any]]:
     pairs = (("sentry-trace", sentry_sdk.get_traceparent()), ("baggage", sentry_sdk.get_baggage()))
     context = {name: value for name, value in pairs if value}
     for call in calls:
@@ -104,19 +105,25 @@ async def _run(job: Job, call_next: Callable[[Job], Awaitable[Any]]) -> Any:
             span.set_data("messaging.message.retry.count", job.retried)
             try:
                 return await call_next(job)
-            except RevokeTask as exc:
+            except (RevokeTask, Retry) as exc:
                 span.set_status("aborted")
-                revoked = exc  # raised below: a transaction that an exception leaves counts as failed
+                if isinstance(exc, Retry) and _is_last(job, exc):
+                    _capture(exc)
+                asked = exc  # raised below, because an exception that leaves the transaction marks it as failed
             except Exception as exc:
                 span.set_status("internal_error")
                 if not integration.report_after_retries or _is_last(job, exc):
                     _capture(exc)
                 raise
-        raise revoked
+        raise asked
 
 
 def _is_last(job: Job, exc: Exception) -> bool:
-    return job.retried >= job.max_retry or isinstance(exc, SkipRetry)
+    if isinstance(exc, Retry) and not exc.counts:
+        return False
+    rule = current().retry_rule
+    is_final = rule is not None and not isinstance(exc, Retry) and rule.is_final(exc, raised=True)
+    return job.retried >= job.max_retry or isinstance(exc, SkipRetry) or is_final
 
 
 def _capture(exc: Exception) -> None:
@@ -129,7 +136,7 @@ def _capture(exc: Exception) -> None:
 
 
 def _may_show_payloads() -> bool:
-    """Sentry's newer setting where the user gave it, else the older one."""
+    """Sentry's newer setting if the user gave it, else the older one."""
     given = sentry_sdk.get_client().options.get("data_collection") or {}
     return bool(given.get("queues")) if given.get("provided_by_user") else should_send_default_pii()
 

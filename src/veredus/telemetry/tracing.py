@@ -1,4 +1,4 @@
-"""Traces with OpenTelemetry: one from whoever sends, through the queue and every attempt, to what clients are told."""
+"""OpenTelemetry traces from the producer through the queue and every attempt to messages for clients."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Link, Span, SpanKind, TracerProvider
 
 from veredus.app import App
-from veredus.client.calls import Call
-from veredus.client.carried import SUPPLIERS
+from veredus.client.call import Call
 from veredus.client.client import Send
 from veredus.client.handle import Handle
-from veredus.errors import RevokeTask, SkipRetry
+from veredus.client.trace_metadata import SUPPLIERS
+from veredus.errors import Retry, RevokeTask, SkipRetry
 from veredus.model.job import Job
 from veredus.model.options import Options
 
@@ -23,9 +23,9 @@ SYSTEM = "veredus"
 
 
 class Tracing:
-    """`Tracing(app)`, once, before workers start. Tasks carry the W3C context (`traceparent`, `tracestate`) in their
-    headers, where Go services find it, and pushed messages in their metadata. Without an SDK nothing is recorded, and
-    nothing is added."""
+    """Call `Tracing(app)` once, before workers start. Tasks carry the W3C context (`traceparent`, `tracestate`) in
+    their headers, where Go services can read it, and pushed messages in their metadata. Without an SDK nothing is
+    recorded or added."""
 
     def __init__(
         self, app: App, *, tracer_provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None
@@ -38,13 +38,13 @@ class Tracing:
         SUPPLIERS.append(self.inject)
 
     def remove(self) -> None:
-        """Stop recording; workers that run already go on with it."""
+        """Stop recording. Workers that are already running continue to record."""
         self._app.send_middlewares.remove(self._send)
         self._app.middlewares.remove(self._run)
         SUPPLIERS.remove(self.inject)
 
     def inject(self) -> Mapping[str, str]:
-        """The current context as it travels."""
+        """The current context as headers."""
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier)
         return carrier
@@ -59,20 +59,20 @@ class Tracing:
                 kind=SpanKind.PRODUCER,
                 attributes=_attributes("send", call.type, call.options.queue),
             ) as span:
-                [handle] = await send(tuple(self._carrying(calls, span)))
+                [handle] = await send(tuple(self._with_context(calls, span)))
                 span.set_attribute("messaging.message.id", handle.id)
                 span.set_attribute("veredus.task.created", handle.created)
                 return [handle]
         attributes = {"messaging.system": SYSTEM, "messaging.operation.type": "send"}
         with self._tracer.start_as_current_span("send batch", kind=SpanKind.PRODUCER, attributes=attributes) as span:
-            # A list stays one: it is looked through before anything is sent.
-            carrying = self._carrying(calls, span)
-            handles = await send(list(carrying) if isinstance(calls, list | tuple) else carrying)
+            # A list stays a list, because it is checked as a whole before anything is sent.
+            traced = self._with_context(calls, span)
+            handles = await send(list(traced) if isinstance(calls, list | tuple) else traced)
             span.set_attribute("messaging.batch.message_count", len(handles))
             return handles
 
-    def _carrying(self, calls: Iterable[Call[Any]], span: Span) -> Iterator[Call[Any]]:
-        """Calls with the context in their headers; those that share options go on sharing them, which is quicker."""
+    def _with_context(self, calls: Iterable[Call[Any]], span: Span) -> Iterator[Call[Any]]:
+        """Calls with the context in their headers. Calls that share options still share them, which is faster."""
         context = self.inject() if span.get_span_context().is_valid else {}
         merged: dict[int, tuple[Options, Options]] = {}
         for call in calls:
@@ -104,10 +104,16 @@ class Tracing:
             except (SkipRetry, RevokeTask):
                 span.set_attribute("veredus.task.retries", False)
                 raise
+            except Retry as exc:
+                if exc.counts:
+                    raise
+                span.set_attribute("veredus.task.deferred", True)
+                deferred = exc  # raised below, because an exception that leaves the span marks it as failed
+        raise deferred
 
 
 def _attributes(operation: str, task_type: str, queue: str) -> dict[str, Any]:
-    """As the semantic conventions for messaging have them."""
+    """Attributes of the semantic conventions for messaging."""
     return {
         "messaging.system": SYSTEM,
         "messaging.operation.type": operation,
@@ -118,6 +124,6 @@ def _attributes(operation: str, task_type: str, queue: str) -> dict[str, Any]:
 
 
 def _links(parent: Any) -> list[Link]:
-    """The conventions ask for a link to the message's span, beside the parent that makes it one trace."""
+    """The conventions require a link to the producer's span in addition to the parent."""
     context = trace.get_current_span(parent).get_span_context()
     return [Link(context)] if context.is_valid else []

@@ -1,4 +1,4 @@
-"""Metrics and health of a worker, served beside it: a companion for `app.worker(companions=[Metrics(9090)])`."""
+"""Serves metrics and health of a worker: `app.worker(companions=[Metrics(9090)])`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from veredus.errors import ConfigError, StoreError, VeredusError
 from veredus.events import Bus
 from veredus.inspector.inspector import Inspector
-from veredus.telemetry.endpoint import TEXT, Endpoint, Page, host_and_port, verdict
+from veredus.telemetry.probe_server import TEXT, Page, ProbeServer, host_and_port, verdict
 from veredus.worker.health import not_ready, problems
 from veredus.worker.worker import Worker
 
@@ -24,9 +24,9 @@ FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Metrics:
-    """Serves /metrics, /healthz and /readyz. With `queues`, a scrape also looks at the queues that the worker serves.
+    """Serves /metrics, /healthz and /readyz. With `queues`, a scrape also reads the queues of the worker.
 
-    Make it before the worker's processes: with `shared`, each of them answers for all.
+    Create it before the worker's processes start: with `shared`, each process answers for all of them.
     """
 
     def __init__(self, port: int, *, host: str = "127.0.0.1", queues: bool = True, shared: bool = False) -> None:
@@ -42,11 +42,11 @@ class Metrics:
             raise VeredusError(f"{exc.name} is missing: pip install 'veredus[prometheus]'") from None
         del prometheus_client
 
-    def __call__(self, worker: Worker) -> AbstractAsyncContextManager[Endpoint]:
+    def __call__(self, worker: Worker) -> AbstractAsyncContextManager[ProbeServer]:
         return self._open(worker)
 
     def listen_to_supervisor(self, bus: Bus) -> None:
-        """What the supervisor does about dead processes is counted with the rest, in a file beside theirs."""
+        """Count events of the supervisor, such as replaced processes, together with those of the workers."""
         from prometheus_client import CollectorRegistry
 
         from veredus.telemetry.metrics import WorkerMetrics
@@ -55,7 +55,7 @@ class Metrics:
             bus.subscribe(WorkerMetrics(CollectorRegistry(), shared=True))
 
     @asynccontextmanager
-    async def _open(self, worker: Worker) -> AsyncIterator[Endpoint]:
+    async def _open(self, worker: Worker) -> AsyncIterator[ProbeServer]:
         from prometheus_client import CollectorRegistry, Gauge
 
         from veredus.telemetry.metrics import WorkerMetrics
@@ -63,15 +63,15 @@ class Metrics:
         own = CollectorRegistry()
         worker.bus.subscribe(WorkerMetrics(own, shared=self._shared))
         live: dict[str, Any] = {"multiprocess_mode": "livesum"} if self._shared else {}
-        hands = Gauge("veredus_worker_hands", "Handlers that can run at once.", registry=own, **live)
-        hands.set(worker.config.concurrency)
+        slots = Gauge("veredus_worker_slots", "Handlers that can run at once.", registry=own, **live)
+        slots.set(worker.config.concurrency)
         inspector = Inspector(worker.app.open_redis(f"veredus-metrics-{worker.worker_id[:8]}"))
         pages: dict[str, Page] = {
             "/metrics": lambda: self._metrics(worker, own, inspector),
             "/healthz": lambda: _health(worker, ready=False),
             "/readyz": lambda: _health(worker, ready=True),
         }
-        async with Endpoint(self.port, pages, host=self._host, shared=self._shared) as endpoint:
+        async with ProbeServer(self.port, pages, host=self._host, shared=self._shared) as endpoint:
             self.port = endpoint.port
             yield endpoint
         await inspector.close()
@@ -84,21 +84,21 @@ class Metrics:
 
         source = CollectorRegistry()
         if self._shared:
-            _forget_the_dead()
+            _remove_dead_gauges()
             MultiProcessCollector(source)  # type: ignore[no-untyped-call]
             text = bytes(generate_latest(source))
         else:
             ProcessCollector(registry=source)
             text = bytes(generate_latest(own) + generate_latest(source))
         if self._queues:
-            with contextlib.suppress(StoreError):  # Redis is away: what is counted here can still be told
+            with contextlib.suppress(StoreError):  # Redis is unreachable: still serve the figures of this process
                 text += await read_queues(inspector, only=worker.queues)
         return 200, TEXT, text
 
 
 def metrics_for(listen: str, settings: Mapping[str, Any]) -> Metrics:
-    """For `--metrics [HOST:]PORT`, beside the other settings of the worker: with a supervisor there are several
-    processes, if only one after the other."""
+    """The companion for `--metrics [HOST:]PORT`. With a supervisor there are several processes, at least one after
+    another, so the figures are shared."""
     host, port = host_and_port(listen)
     several = settings.get("processes", 1) > 1 or settings.get("max_tasks") or settings.get("max_memory")
     return Metrics(port, host=host, shared=bool(several))
@@ -112,11 +112,12 @@ async def _health(worker: Worker, *, ready: bool) -> tuple[int, str, bytes]:
 
 
 def _share_figures() -> None:
-    """Where the processes of one supervisor put their figures; the library reads the variable when it is imported."""
+    """Create the folder where processes share their figures. prometheus_client reads the variable when it is
+    imported."""
     if os.environ.get(FOLDER):
         return
     if "prometheus_client" in sys.modules:
-        raise ConfigError(FOLDER, None, "to be set before prometheus_client is imported, for several processes")
+        raise ConfigError(FOLDER, None, "set before prometheus_client is imported, for several processes")
     folder = os.environ[FOLDER] = tempfile.mkdtemp(prefix="veredus-metrics-")
     owner = os.getpid()
 
@@ -127,8 +128,8 @@ def _share_figures() -> None:
     atexit.register(remove)
 
 
-def _forget_the_dead() -> None:
-    """What a process counted stays; what it was doing ends with it, however it ended."""
+def _remove_dead_gauges() -> None:
+    """Remove the gauges of processes that have died. Their counters stay."""
     from prometheus_client.multiprocess import mark_process_dead
 
     for path in Path(os.environ[FOLDER]).glob("gauge_live*.db"):

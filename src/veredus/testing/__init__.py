@@ -1,4 +1,4 @@
-"""For users' tests: run an app's tasks inline, by a clock of the test's own."""
+"""For users' tests: run an app's tasks inline, by the test's clock."""
 
 from veredus.testing.clock import ManualClock
 from veredus.testing.records import Run, Sent

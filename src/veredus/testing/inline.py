@@ -1,4 +1,4 @@
-"""A worker that does its jobs when it is told to, one after the other, instead of by itself."""
+"""A worker that runs its jobs one after the other when a test asks for it, instead of by itself."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 from veredus.client.client import Client
 from veredus.errors import StoreError
 from veredus.events import Event, ItemDropped, TaskEnded
+from veredus.handlers.lifespan import close, open_lifespan
 from veredus.model.build import new_id
 from veredus.model.grouping import backoff, find
 from veredus.model.priority import by_priority
 from veredus.scheduler.scheduler import Scheduler
-from veredus.store.groups import MADE, Probe
 from veredus.store.store import Store
+from veredus.store.tasks.groups import MADE, GroupProbe
 from veredus.testing.clock import ManualClock
-from veredus.worker.aggregation import Staged
-from veredus.worker.lifespan import close, open_lifespan
+from veredus.worker.group_runner import StagedSet
+from veredus.worker.wait_looker import WaitLooker
 from veredus.worker.worker import Worker
 
 logger = logging.getLogger("veredus.testing")
@@ -49,7 +50,7 @@ class InlineWorker(Worker):
         await self._limiter.declare()
         client = Client(self._store, max_payload=self.app.max_payload, clock=clock)
         self._cron = Scheduler(client, self.app.schedules, self.app.schedule_scope(), clock=clock)
-        self._foundry = self._foundry_for(client, lambda queue: None)
+        self._group_runner = self._group_runner_for(client, lambda queue: None)
         self._failures: dict[tuple[str, str], tuple[int, float]] = {}
         self._limited: dict[str, float] = {}
         """Queues at their limit, and when there is room again."""
@@ -58,11 +59,12 @@ class InlineWorker(Worker):
         await self.tick()
 
     async def close(self) -> None:
-        for attempt in self._hands.running():
+        for attempt in self._in_flight.running():
             attempt.cancel("archive")
         self._threads.close()
         self._processes.close()
         self._group_threads.close()
+        self._step_threads.close()
         try:
             await self._cron.leave()
             await self._lifespan.aclose()
@@ -84,17 +86,18 @@ class InlineWorker(Worker):
             for task_id, reason in result.dropped:
                 self.bus.emit(ItemDropped("", task_id, reason))
         await self._store.retention.expire(list(self.queues), AT_ONCE)
+        await WaitLooker(self._store, self._outages).look(list(self.queues))
 
     async def run_pending(self) -> None:
         """Until nothing is pending and nothing runs."""
         while True:
             self._ended.clear()
-            started = await self._take() if self._hands.free > 0 else 0
-            if started and self._hands.free > 0:
+            started = await self._take() if self._in_flight.free > 0 else 0
+            if started and self._in_flight.free > 0:
                 continue
-            if self._hands.busy:
+            if self._in_flight.busy:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(0.02 if self._hands.free else None):
+                    async with asyncio.timeout(0.02 if self._in_flight.free else None):
                         await self._ended.wait()
                 continue
             await self._settler.drain()
@@ -104,13 +107,13 @@ class InlineWorker(Worker):
     async def _take(self) -> int:
         started = 0
         for queue in by_priority(self.queues):
-            if self._hands.free <= 0:
+            if self._in_flight.free <= 0:
                 break
             leased_until = self._clock.monotonic() + self.config.lease
-            batch = await self._work.dequeue(queue, self._hands.free)
+            batch = await self._work.dequeue(queue, self._in_flight.free)
             for task_id, reason in batch.dropped:
                 self.bus.emit(ItemDropped(queue, task_id, reason))
-            self._workshop.start(queue, batch, leased_until)
+            self._attempt_runner.start(queue, batch, leased_until)
             started += len(batch.rows)
             self._limited.pop(queue, None)
             if batch.wait is not None:
@@ -132,7 +135,7 @@ class InlineWorker(Worker):
         moments += [(now + wait) * 1000 for wait in await self._ripening()]
         return max(min(moments), now * 1000)
 
-    # Groups.
+    # Aggregate one set of every ripe group; True if there was one.
 
     async def _aggregate(self) -> bool:
         """Make one set of every group that is ripe; True if there was one."""
@@ -143,9 +146,9 @@ class InlineWorker(Worker):
             if checked.code != MADE or aggregation is None:
                 continue
             made = True
-            staged = Staged(queue, group, probe.set_id, aggregation)
+            staged = StagedSet(queue, group, probe.set_id, aggregation)
             try:
-                await self._foundry.run(staged)
+                await self._group_runner.run(staged)
             except Exception:
                 logger.exception("group %s of queue %s could not be aggregated", group, queue)
                 failures = self._failures.get((queue, group), (0, 0.0))[0] + 1
@@ -168,7 +171,7 @@ class InlineWorker(Worker):
                 waits.append(checked.wait)
         return waits
 
-    async def _probes(self, also_failed: bool = False) -> list[tuple[str, str, Probe]]:
+    async def _probes(self, also_failed: bool = False) -> list[tuple[str, str, GroupProbe]]:
         found = []
         names = await self._store.groups.names(list(self.queues))
         for queue, groups in zip(self.queues, names, strict=True):
@@ -177,10 +180,10 @@ class InlineWorker(Worker):
                 failed = self._failures.get((queue, group), (0, 0.0))[1] > self._clock.time()
                 if one is not None and (also_failed or not failed):
                     delay, grace = round((one.max_delay or 0) * 1000), round(one.grace * 1000)
-                    found.append((queue, group, Probe(group, new_id(), one.max_size or 0, delay, grace)))
+                    found.append((queue, group, GroupProbe(group, new_id(), one.max_size or 0, delay, grace)))
         return found
 
-    async def _check(self, queue: str, probe: Probe, most: int = 1) -> list[Any]:
+    async def _check(self, queue: str, probe: GroupProbe, most: int = 1) -> list[Any]:
         [result] = await self._store.groups.check([(queue, [probe])], limit=most, set_ms=round(SET_SECONDS * 1000))
         if isinstance(result, StoreError):
             raise result

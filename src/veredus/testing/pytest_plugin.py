@@ -1,4 +1,5 @@
-"""The pytest plugin: fixtures for tests of programs that send and handle tasks; it loads nothing until one is used."""
+"""The pytest plugin: fixtures for tests of programs that send and handle tasks. It imports nothing until one is
+used."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def veredus_server() -> str:
-    """The URL of a real server for these tests alone, started when first asked for and stopped at the end."""
+    """The URL of a real server for these tests only, started at its first use and stopped at the end."""
     from veredus.testing.stage import server_url
 
     return server_url()
@@ -28,7 +29,7 @@ def veredus_server() -> str:
 
 @pytest.fixture
 def veredus_app(request: pytest.FixtureRequest) -> App:
-    """The app under test: that of the ini option `veredus_app`. Override it in conftest.py to choose another way."""
+    """The app under test, from the ini option `veredus_app`. Override it in conftest.py to choose another way."""
     path = request.config.getini("veredus_app")
     if not path:
         pytest.fail("set the ini option veredus_app = module:app, or define a fixture veredus_app", pytrace=False)

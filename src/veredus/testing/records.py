@@ -1,4 +1,4 @@
-"""What a test remembers: everything sent, every attempt, and whether it is what was expected."""
+"""What a test records: everything sent, every attempt, and the checks of expectations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from veredus.client.calls import Call
+from veredus.client.call import Call
 from veredus.client.task import Task
 from veredus.errors import ConfigError
 from veredus.events import TaskEnded
@@ -27,7 +27,7 @@ class Sent:
     payload: bytes | None
     options: Options
     created: bool
-    """False if another task with its id or its unique lock was there already."""
+    """False if another task had its id or its unique lock already."""
     at: datetime
 
     @property
@@ -36,7 +36,7 @@ class Sent:
 
     @property
     def arguments(self) -> Any:
-        """The payload as JSON says it, usually the arguments by name; the bytes themselves if they are no JSON."""
+        """The payload as JSON values, usually the arguments by name; the bytes themselves if they are not JSON."""
         return _read(self.payload or b"")
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Run:
 
 
 def pack_sent(sent: Sent) -> dict[str, Any]:
-    """As JSON has it, for another process."""
+    """Plain JSON values, for another process."""
     options = {name: getattr(sent.options, name) for name in NAMES}
     return {
         "id": sent.id,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from veredus.client.blocking import BlockingPortal
-from veredus.client.calls import Call
+from veredus.client.blocking_portal import BlockingPortal
+from veredus.client.call import Call
 from veredus.client.client import Send
 from veredus.client.handle import Handle
 from veredus.errors import ConfigError
@@ -18,13 +17,21 @@ from veredus.model.options import OptionArgs, seconds
 from veredus.testing.clock import ManualClock
 from veredus.testing.inline import InlineWorker
 from veredus.testing.records import Expected, Run, Sent, describe, matching, run_of, unpack_sent
-from veredus.testing.stage import Stage
-from veredus.worker.config import WorkerConfig
+from veredus.testing.stage import TestStage
+from veredus.worker.config import WorkerConfig, WorkerSettings
 
 if TYPE_CHECKING:
     from veredus.app import App
 
 MOST_STEPS = 100_000
+
+
+class RehearsalSettings(WorkerSettings, total=False):
+    """What `app.test(...)` accepts."""
+
+    start: datetime | None
+    url: str | None
+    queues: Mapping[str, int] | Sequence[str] | str | None
 
 
 class Rehearsal:
@@ -50,22 +57,22 @@ class Rehearsal:
         """Everything that was sent, in order."""
         self.runs: list[Run] = []
         """Every attempt, in order."""
-        self._stage = Stage(self.clock, url)
+        self._stage = TestStage(self.clock, url)
         self._stage.listener = self._told
-        self._settings = {"concurrency": concurrency, **settings}
+        self._settings = {**app.hooks, "concurrency": concurrency, **settings}
         self._config = WorkerConfig.make(**self._settings)
         self._worker: InlineWorker | None = None
-        self._before: tuple[Any, Any, Any] | None = None
+        self._before: tuple[Any, Any] | None = None
         self._portal = BlockingPortal()
 
     # Entering and leaving.
 
     async def __aenter__(self) -> Self:
-        if self.app._stage is not None or self._before is not None:
+        if self.app.server.stage is not None or self._before is not None:
             raise ConfigError("app.test()", self.app, "one at a time for an app, and each only once")
         await self._stage.open()
-        self._before = (self.app._connections, self.app.state, self._record)
-        self.app._connections, self.app._stage = None, self._stage
+        self._before = (self.app.state, self._record)
+        self.app.server.enter(self._stage)
         self.app.send_middlewares.append(self._record)
         try:
             worker = InlineWorker(self.app, self._config)
@@ -81,20 +88,19 @@ class Rehearsal:
         await self._leave()
 
     async def _leave(self) -> None:
-        assert self._before is not None
+        if self._before is None:
+            return
+        state, record = self._before
         try:
             if self._worker is not None:
                 await self._worker.close()
-            connections = self.app._connections
-            if connections is not None:
-                await connections.close()
-                if connections.loops:  # those of synchronous callers
-                    await asyncio.to_thread(self.app._portal.run, connections.close())
         finally:
-            self.app._connections, self.app.state, record = self._before
-            self.app._stage = None
-            self.app.send_middlewares.remove(record)
-            await self._stage.close()
+            try:
+                await self.app.server.leave()
+            finally:
+                self.app.state = state
+                self.app.send_middlewares.remove(record)
+                await self._stage.close()
 
     def __enter__(self) -> BlockingRehearsal:
         self._portal.run(self.__aenter__())

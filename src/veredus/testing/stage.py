@@ -1,4 +1,4 @@
-"""Where tests run: an empty database of a real server, whose scripts are told the test's time."""
+"""Where tests run: an empty database of a real server, whose scripts get the test's time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from veredus import embedded
 from veredus.clock import Clock
 from veredus.errors import ConfigError
-from veredus.store.address import parse_url
-from veredus.store.connection import Argument, Connection
-from veredus.store.redis import Call, Redis
-from veredus.store.scripts import Script, read_header
+from veredus.store.connection.address import parse_url
+from veredus.store.connection.connection import Argument, Connection
+from veredus.store.connection.redis import Redis, ScriptCall
+from veredus.store.connection.scripts import Script
 from veredus.store.store import connect
 from veredus.testing.clock import ManualClock
 
@@ -42,7 +42,7 @@ return gone
 """
 
 
-class Stage:
+class TestStage:
     """One database, one clock. What an app opens while it is on this stage is opened here."""
 
     def __init__(self, clock: ManualClock, url: str | None) -> None:
@@ -53,7 +53,7 @@ class Stage:
         self._database: int | None = None
         self._redis: Redis | None = None
         self.listener: Callable[[dict[str, Any]], None] | None = None
-        """Hears what handlers told from their processes."""
+        """Receives what handlers' processes report."""
         if url is not None and parse_url(url).kind == "cluster":
             raise ConfigError("url", url, "a single server: the test empties its database")
 
@@ -100,18 +100,18 @@ class Stage:
             self._database = None
 
     async def age(self, ms: int) -> None:
-        """Let time pass for keys that the server would have let expire meanwhile: locks, results, counters."""
+        """Let time pass for keys that would have expired on the server since: locks, results, counters."""
         assert self._redis is not None
         await self._redis.command("EVAL", _AGE, 0, ms, key="")
 
 
 class _Timed(Protocol):
     @property
-    def now_ms(self) -> int: ...
+    def now_ms(self) -> int | None: ...
 
 
 class TimedRedis:
-    """A Redis whose scripts get the test's time instead of asking the server for its own."""
+    """A Redis whose scripts get the time of a clock; while that has none, the time of the server."""
 
     def __init__(self, inner: Redis, clock: _Timed) -> None:
         self.address = inner.address
@@ -119,14 +119,14 @@ class TimedRedis:
         self._clock = clock
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        return await self._inner.run(script, keys, self._timed(script, args))
+        return await self._inner.run(script, keys, self._timed(args))
 
-    async def run_each(self, calls: Sequence[Call]) -> list[Any]:
-        timed = [Call(call.script, call.keys, self._timed(call.script, call.args)) for call in calls]
+    async def run_each(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        timed = [ScriptCall(call.script, call.keys, self._timed(call.args)) for call in calls]
         return await self._inner.run_each(timed)
 
     async def command(self, *args: Argument, key: str) -> Any:
-        if args == ("TIME",):
+        if args == ("TIME",) and self._clock.now_ms is not None:
             return [self._clock.now_ms // 1000, self._clock.now_ms % 1000 * 1000]
         return await self._inner.command(*args, key=key)
 
@@ -145,13 +145,8 @@ class TimedRedis:
     async def close(self) -> None:
         await self._inner.close()
 
-    def _timed(self, script: Script, args: Sequence[Argument]) -> Sequence[Argument]:
-        return [*args, self._clock.now_ms] if _takes_time(script) else args
-
-
-@functools.cache
-def _takes_time(script: Script) -> bool:
-    return read_header(script.source).args.endswith("[now_ms]")
+    def _timed(self, args: Sequence[Argument]) -> Sequence[Argument]:
+        return args if self._clock.now_ms is None else [*args, self._clock.now_ms]
 
 
 def server_url() -> str:

@@ -1,1 +1,1 @@
-"""Bytes and key names as they stand in Redis. No I/O."""
+"""Bytes and key names as they are in Redis. No I/O."""

@@ -1,4 +1,4 @@
-"""Frames as JSON: one object per line, for browsers and for people who read along."""
+"""Frames as JSON: one object per line, for browsers and for debugging."""
 
 from __future__ import annotations
 
@@ -11,21 +11,11 @@ from typing import Annotated, Any
 import msgspec
 
 from veredus.model.delivery import Cursor
-from veredus.model.frames import (
-    FRAMES,
-    CloseCode,
-    Frame,
-    FrameError,
-    Kind,
-    Limits,
-    OpenRequest,
-    Resume,
-    Type,
-)
+from veredus.model.frames import FRAMES, CloseCode, Frame, FrameError, Kind, Limits, OpenRequest, Resume, Type
 from veredus.model.nesting import MAX_DEPTH, too_deep
 from veredus.wire.frame_protobuf import checked_gap, checked_metadata, read_message
 from veredus.wire.framing import NO_LIMIT, TooManyFrames
-from veredus.wire.gateway_schema import MESSAGES, Field
+from veredus.wire.gateway_schema import MESSAGES, SchemaField
 
 NAMES: dict[Type, str] = {
     Type.HELLO: "hello",
@@ -64,18 +54,18 @@ class JsonCodec:
     name = "json"
 
     def encode(self, frame: Frame) -> bytes:
-        """A frame with a newline behind it."""
+        """A frame with a newline after it."""
         return _ENCODER.encode({"t": _NAME_OF[type(frame)], **_plain(frame)}) + b"\n"
 
     def message_frame(self, seq: int, ts: int, tail: bytes) -> bytes:
-        return b'{"t":"msg","seq":%d,"ts":%d,%b\n' % (seq, ts, json_tail(tail))
+        return b'{"t":"msg","seq":%d,"ts":%d,%b\n' % (seq, ts, json_stored(tail))
 
     def decoder(self, max_frame: int, max_frames: int = NO_LIMIT) -> JsonDecoder:
         return JsonDecoder(max_frame, max_frames)
 
 
 class JsonDecoder:
-    """Frames out of a text message: one object per line, empty lines are skipped."""
+    """Frames from a text message: one object per line; empty lines are skipped."""
 
     __slots__ = ("_max", "ignored", "max_frames")
 
@@ -87,7 +77,7 @@ class JsonDecoder:
     def feed(self, data: bytes) -> list[Frame]:
         frames = []
         lines = data.split(b"\n", self.max_frames + 1)
-        if len(lines) > 1 and not lines[-1]:  # what follows the last newline is no line
+        if len(lines) > 1 and not lines[-1]:  # what follows the last newline is not a complete line
             lines.pop()
         if len(lines) > self.max_frames:
             raise TooManyFrames(self.max_frames)
@@ -102,15 +92,15 @@ class JsonDecoder:
         return frames
 
     def end_of_message(self) -> None:
-        """A line that is cut off is no object: `feed` has refused it."""
+        """A line that was cut off: `feed` has refused it."""
 
 
 def decode(line: bytes) -> Frame | None:
-    """The frame in this line; None for one that only newer versions know: its name begins with `x-`."""
+    """The frame in this line; None for a frame that only newer versions know, whose name starts with `x-`."""
     if too_deep(line, MAX_DEPTH + 1):  # the frame is an object around its body
         raise FrameError(f"a line: nested more than {MAX_DEPTH + 1} deep")
     try:
-        line.decode()  # the parser below does not look into strings that it passes on
+        line.decode()  # the parser below does not check strings that it passes on
         record = _decoder().decode(line)
     except _BROKEN as error:
         name = _name(line)
@@ -121,17 +111,17 @@ def decode(line: bytes) -> Frame | None:
     return frame
 
 
-def json_tail(tail: bytes) -> bytes:
+def json_stored(tail: bytes) -> bytes:
     """The fields of a log's tail as JSON, from the third one to the closing brace."""
-    return _kept_json_tail(tail) if len(tail) <= _SMALL_TAIL else _json_tail(tail)
+    return _kept_json_tail(tail) if len(tail) <= _SMALL_TAIL else _json_stored(tail)
 
 
-def _json_tail(tail: bytes) -> bytes:
+def _json_stored(tail: bytes) -> bytes:
     return _ENCODER.encode(_plain(read_message(tail)))[1:]
 
 
 _SMALL_TAIL = 4096
-_kept_json_tail = lru_cache(maxsize=256)(_json_tail)  # a push to many sessions has one tail
+_kept_json_tail = lru_cache(maxsize=256)(_json_stored)  # a push to many sessions has one stored message
 
 
 def _name(line: bytes) -> str:
@@ -146,7 +136,7 @@ class _Named(msgspec.Struct):
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """A value as a dict that JSON can say. As in protobuf, zero, empty and false are left out."""
+    """A value as a dict for JSON. As in protobuf, zero, empty and false values are left out."""
     renamed = RENAMED.get(type(value).__name__, _SAME)
     fields: dict[str, Any] = {}
     for name, part in zip(value._fields, value, strict=True):
@@ -177,7 +167,7 @@ def _put_body(fields: dict[str, Any], body: bytes, encoding: str) -> None:
 
 
 def _one_line(body: bytes) -> bytes | None:
-    """JSON that stands on one line, or None if this is no JSON, or nested too deep for the other side."""
+    """JSON on one line, or None if this is not JSON, or nested too deep for the other side."""
     if too_deep(body):
         return None
     try:
@@ -222,7 +212,7 @@ def _struct(name: str, cls: Any, tag: str | None) -> Any:
     )
 
 
-def _annotation(field: Field) -> Any:
+def _annotation(field: SchemaField) -> Any:
     kind = field.kind
     if kind == "string":
         return Annotated[str, msgspec.Meta(min_length=field.least, max_length=field.most)]
@@ -242,8 +232,8 @@ def _annotation(field: Field) -> Any:
     return Annotated[int, msgspec.Meta(ge=field.least, le=field.most)]
 
 
-def _default(field: Field) -> Any:
-    """What an absent field means: nothing, as in protobuf."""
+def _default(field: SchemaField) -> Any:
+    """The default of an absent field, as in protobuf."""
     if field.kind == "string":
         return ""
     if field.kind == "bytes":
@@ -256,7 +246,7 @@ def _default(field: Field) -> Any:
 
 
 def _frame(record: Any) -> Any:
-    """The value in a record that fits its schema."""
+    """The value of a field, if it fits the schema."""
     cls = record.frame
     values: list[Any] = []
     for name in cls._fields:

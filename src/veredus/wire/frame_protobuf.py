@@ -1,4 +1,4 @@
-"""Frames as protobuf: `Frame` of gateway.proto behind its length, with fast paths for what the gateway does most."""
+"""Frames as protobuf: a length, then `Frame` of gateway.proto, with fast paths for the most frequent frames."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from veredus.wire.varint import varint
 
 _ACK_TAG = Type.ACK << 3 | 2
 _MESSAGE_TAG = varint(Type.MESSAGE << 3 | 2)
-_HEAD = 18  # bytes of seq and ts: two fixed64 with their tags
+_HEAD = 18  # size of seq and ts: two fixed64 with their tags
 _BARE = Struct("<BQBQ").pack
-_SHORT = Struct("<4sBQBQ").pack  # behind a prefix whose two lengths take a byte each
-_LONG = Struct("<6sBQBQ").pack  # behind one whose lengths take two
+_SHORT = Struct("<4sBQBQ").pack  # the prefix's two lengths take a byte each
+_LONG = Struct("<6sBQBQ").pack  # its lengths take two bytes each
 _LONGEST_SHORT = 127 - _HEAD - 3
 _SHORTEST_LONG = 128 - _HEAD
 _PREPARED = 4096
@@ -74,7 +74,7 @@ class ProtobufCodec:
 
 
 class ProtobufDecoder:
-    """Frames out of bytes, however they were cut."""
+    """Splits bytes into frames, however they were cut."""
 
     __slots__ = ("_splitter", "ignored")
 
@@ -106,7 +106,7 @@ class ProtobufDecoder:
 
 
 def decode(data: bytes) -> Frame | None:
-    """The frame in these bytes (without the length in front); None for a type that only newer versions know."""
+    """The frame in these bytes (without the length); None for a type that only newer versions know."""
     if data[0] == _ACK_TAG and data[1:2] and data[1] == len(data) - 2:
         ack = _decode_ack(data)
         if ack is not None:
@@ -130,7 +130,8 @@ def decode(data: bytes) -> Frame | None:
 
 
 def read_message(body: bytes) -> Message:
-    """A Message from its protobuf fields, without the envelope: also from a tail, which has neither seq nor ts."""
+    """A Message from its protobuf fields, without the envelope; also from a stored message, which has no seq and no
+    ts."""
     try:
         record = _message_class().FromString(body)
     except (DecodeError, ValueError) as error:
@@ -146,7 +147,7 @@ def read_message(body: bytes) -> Message:
         or hint > _MOST_HINT
     ):
         MESSAGE_SHAPE.check(MESSAGE_SHAPE.getter(record))
-    # asking the record for a map costs as much as all the rest: first see whether its tag occurs at all
+    # reading a map costs as much as everything else: first check whether its tag occurs
     metadata = checked_metadata(dict(record.metadata)) if b"\x42" in body else {}
     return Message(
         seq, ts, _KINDS[kind], rid, what, title, content, metadata, data, code, error_text, group, hint, bind, created,
@@ -182,7 +183,7 @@ def record_of(value: Any) -> Any:
 
 
 def _decode_ack(data: bytes) -> Ack | None:
-    """An ack as it nearly always is: seq, perhaps rid_floor, nothing else."""
+    """An ack as almost every client sends it: seq, perhaps rid_floor, nothing else."""
     numbers, position, end = [0, 0], 2, len(data)
     for index, tag in ((0, 8), (1, 16)):
         if position < end and data[position] == tag:
@@ -227,7 +228,7 @@ class _Range(NamedTuple):
 
 
 class Shape:
-    """How one type of value is read: which fields, their limits, and what becomes of nested ones."""
+    """How one type of value is read: its fields, their limits, and how to convert nested values."""
 
     __slots__ = ("_fix", "_make", "_parse", "getter", "lengths", "name", "numbers", "tag")
 
@@ -266,7 +267,7 @@ class Shape:
         return self._make(values)
 
     def check(self, values: Any) -> None:
-        """Raise FrameError for the first field that is out of its range."""
+        """Raise FrameError for the first field that is out of range."""
         for index, name, least, most in self.numbers:
             if not least <= values[index] <= most:
                 raise FrameError(f"{self.name}.{name}: got {values[index]}, allowed are {least} to {most}")
@@ -313,7 +314,7 @@ def checked_gap(first: int, last: int) -> None:
 
 def _fix_hello(values: list[Any]) -> None:
     resume = values[_RESUME]
-    # an absent sub-message reads as an empty one; a resume without a session cannot be meant
+    # an absent sub-message reads as an empty one; a resume always names a session
     values[_RESUME] = None if not resume.ByteSize() else _RESUME_SHAPE.value(resume)
 
 

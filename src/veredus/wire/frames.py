@@ -1,4 +1,4 @@
-"""Frames to bytes and back, in both encodings: the only page that others need to know of them."""
+"""Encodes and decodes frames in both encodings. Other packages need only this module."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from veredus.wire.messages import clean
 
 
 class Decoder(Protocol):
-    """Splits what arrives into frames; holds no more than it received."""
+    """Splits received data into frames. Holds no more than it received."""
 
     max_frames: int
-    """That one `feed` may hold."""
+    """The most bytes that `feed` may hold."""
     ignored: int
-    """Frames of unknown types, and blank lines, in the last `feed`."""
+    """The number of frames of unknown types, and of blank lines, in the last `feed`."""
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Frames that are complete now. Raises FrameError; the decoder is of no use after that."""
+        """Returns the frames that are complete. Raises FrameError; the decoder cannot be used after that."""
 
     def end_of_message(self) -> None:
-        """A WebSocket message (or the stream) ended here: raises FrameError if a frame is cut off."""
+        """A WebSocket message (or the stream) ended here. Raises FrameError if a frame was cut off."""
 
 
-class Codec(Protocol):
-    """One encoding. `encode` and `message_frame` give bytes that can be joined with others into one chunk."""
+class FrameCodec(Protocol):
+    """One encoding. The results of `encode` and `message_frame` can be joined with others into one chunk."""
 
     name: str
 
     def encode(self, frame: Frame) -> bytes: ...
 
     def message_frame(self, seq: int, ts: int, tail: bytes) -> bytes:
-        """A Message frame from a tail of the log. For protobuf the tail is copied, not decoded."""
+        """A Message frame made from a stored message. With protobuf its bytes are copied, not decoded."""
 
     def decoder(self, max_frame: int, max_frames: int = NO_LIMIT) -> Decoder: ...
 
 
-_CODECS: Mapping[str, Codec] = {"protobuf": ProtobufCodec(), "json": JsonCodec()}
+_CODECS: Mapping[str, FrameCodec] = {"protobuf": ProtobufCodec(), "json": JsonCodec()}
 
 
-def codec(encoding: str) -> Codec:
-    """The codec of a transport's `encoding`."""
+def codec(encoding: str) -> FrameCodec:
+    """The codec for a transport's `encoding`."""
     try:
         return _CODECS[encoding]
     except KeyError:
         raise ConfigError("encoding", encoding, "protobuf or json", known=_CODECS) from None
 
 
-def encode_tail(message: Message) -> bytes:
-    """The part of a message that the log keeps: the protobuf fields of `Message` without seq and ts (both are ignored).
+def encode_stored(message: Message) -> bytes:
+    """The stored part of a message: the protobuf fields of `Message` without seq and ts (both are ignored).
 
-    Raises ConfigError naming the field that is too long or out of range.
+    Raises ConfigError, which names the field that is too long or out of range.
     """
     fields: dict[str, Any] = {}
     parts: tuple[Any, ...] = message
@@ -92,13 +92,13 @@ def _checked(metadata: Mapping[str, str]) -> dict[str, str]:
         raise ConfigError("metadata", "a long entry", error.reason) from None
 
 
-# name, whether its length counts, its limit (0: not part of a tail)
+# name, whether its length counts, its limit (0: not stored)
 _TAIL = tuple(
     (name, field.kind in ("string", "bytes") or "<" in field.kind, 0 if name in ("seq", "ts") else field.most)
     for name, field in MESSAGES["Message"].items()
 )
 
 
-def decode_tail(tail: bytes) -> Message:
-    """The message in a tail; its seq and ts are 0. Raises FrameError."""
+def decode_stored(tail: bytes) -> Message:
+    """Decodes a stored message; its seq and ts are 0. Raises FrameError."""
     return read_message(tail)

@@ -1,4 +1,4 @@
-"""Frames in a row of bytes: each behind its length as a varint; and the splitter that finds them again."""
+"""Frames in a byte stream: each is preceded by its length as a varint. And the splitter that finds them again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from veredus.model.frames import CloseCode, FrameError
 from veredus.wire.varint import varint
 
 NO_LIMIT = 2**31
-_LONGEST_LENGTH = 4  # bytes of a length: 2**28 - 1 is far beyond every limit
+_LONGEST_LENGTH = 4  # maximum bytes of a length: 2**28 - 1 is far beyond every limit
 
 
 def with_length(frame: bytes) -> bytes:
@@ -14,15 +14,15 @@ def with_length(frame: bytes) -> bytes:
 
 
 class TooManyFrames(FrameError):
-    """One read holds more frames than are allowed at once."""
+    """One read contains more frames than are allowed at once."""
 
     def __init__(self, allowed: int) -> None:
         super().__init__(f"more than {allowed:,} frames at once", CloseCode.RATE_LIMITED)
 
 
 class Splitter:
-    """Cuts bytes as they arrive into frames. A frame's length is checked before its bytes are waited for, and memory is
-    taken only for bytes that came."""
+    """Splits received bytes into frames. A frame's length is checked before its bytes are awaited, and memory is
+    used only for bytes that were received."""
 
     __slots__ = ("_held", "_max", "_need", "max_frames")
 
@@ -34,7 +34,7 @@ class Splitter:
 
     @property
     def held(self) -> int:
-        """Bytes of a frame that is not complete."""
+        """The number of bytes of an incomplete frame."""
         return len(self._held)
 
     def split(self, data: bytes) -> list[bytes]:

@@ -1,4 +1,5 @@
-"""The gateway's protobuf messages as data, with the limits of every field; `gateway.proto` says the same to others."""
+"""The gateway's protobuf messages as data, with the limits of every field. `gateway.proto` describes the same for
+others."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ MAX_METADATA_VALUE = 4096
 MILLISECONDS = 7 * 86_400_000  # no duration in a frame is longer than a week
 
 
-class Field(NamedTuple):
-    """Number and type as in a .proto file; the least and the most that a value (or its length) may be."""
+class SchemaField(NamedTuple):
+    """Number and type as in a .proto file; the minimum and maximum of the value (or of its length)."""
 
     number: int
     kind: str
@@ -25,124 +26,124 @@ class Field(NamedTuple):
     least: int = 0
 
 
-MESSAGES: dict[str, dict[str, Field]] = {
+MESSAGES: dict[str, dict[str, SchemaField]] = {
     "Cursor": {
-        "epoch": Field(1, "string", 32),
-        "seq": Field(2, "uint64", MAX_NUMBER),
-        "ts": Field(3, "uint64", MAX_NUMBER),
+        "epoch": SchemaField(1, "string", 32),
+        "seq": SchemaField(2, "uint64", MAX_NUMBER),
+        "ts": SchemaField(3, "uint64", MAX_NUMBER),
     },
     "Resume": {
-        "sid": Field(1, "string", 128, 1),
-        "secret": Field(2, "string", 256),
-        "cursor": Field(3, "Cursor", 1),
+        "sid": SchemaField(1, "string", 128, 1),
+        "secret": SchemaField(2, "string", 256),
+        "cursor": SchemaField(3, "Cursor", 1),
     },
     "Limits": {
-        "window_messages": Field(1, "uint32", 2**31),
-        "window_bytes": Field(2, "uint32", 2**31),
-        "max_frame": Field(3, "uint32", 2**31),
-        "max_open_requests": Field(4, "uint32", 2**31),
+        "window_messages": SchemaField(1, "uint32", 2**31),
+        "window_bytes": SchemaField(2, "uint32", 2**31),
+        "max_frame": SchemaField(3, "uint32", 2**31),
+        "max_open_requests": SchemaField(4, "uint32", 2**31),
     },
     "OpenRequest": {
-        "rid": Field(1, "uint64", MAX_NUMBER, 1),
-        "state": Field(2, "string", 16),
+        "rid": SchemaField(1, "uint64", MAX_NUMBER, 1),
+        "state": SchemaField(2, "string", 16),
     },
     "Hello": {
-        "version": Field(1, "uint32", 1_000_000),
-        "token": Field(2, "string", 16_384),
-        "resume": Field(3, "Resume", 1),
-        "window_messages": Field(4, "uint32", 2**31),
-        "window_bytes": Field(5, "uint32", 2**31),
-        "client": Field(6, "string", 256),
-        "rid_floor": Field(7, "uint64", MAX_NUMBER),
+        "version": SchemaField(1, "uint32", 1_000_000),
+        "token": SchemaField(2, "string", 16_384),
+        "resume": SchemaField(3, "Resume", 1),
+        "window_messages": SchemaField(4, "uint32", 2**31),
+        "window_bytes": SchemaField(5, "uint32", 2**31),
+        "client": SchemaField(6, "string", 256),
+        "rid_floor": SchemaField(7, "uint64", MAX_NUMBER),
     },
     "Request": {
-        "rid": Field(1, "uint64", MAX_NUMBER, 1),
-        "action": Field(2, "string", 256, 1),
-        "body": Field(3, "bytes", MAX_BODY),
-        "deadline_ms": Field(4, "uint64", MILLISECONDS),
-        "no_reply": Field(5, "bool", 1),
-        "serial": Field(6, "bool", 1),
-        "encoding": Field(7, "string", 8),
+        "rid": SchemaField(1, "uint64", MAX_NUMBER, 1),
+        "action": SchemaField(2, "string", 256, 1),
+        "body": SchemaField(3, "bytes", MAX_BODY),
+        "deadline_ms": SchemaField(4, "uint64", MILLISECONDS),
+        "no_reply": SchemaField(5, "bool", 1),
+        "serial": SchemaField(6, "bool", 1),
+        "encoding": SchemaField(7, "string", 8),
     },
     "Ack": {
-        "seq": Field(1, "uint64", MAX_NUMBER),
-        "rid_floor": Field(2, "uint64", MAX_NUMBER),
+        "seq": SchemaField(1, "uint64", MAX_NUMBER),
+        "rid_floor": SchemaField(2, "uint64", MAX_NUMBER),
     },
-    "Cancel": {"rid": Field(1, "uint64", MAX_NUMBER, 1)},
+    "Cancel": {"rid": SchemaField(1, "uint64", MAX_NUMBER, 1)},
     "Pong": {
-        "echo": Field(1, "uint64", MAX_NUMBER),
-        "seq": Field(2, "uint64", MAX_NUMBER),
+        "echo": SchemaField(1, "uint64", MAX_NUMBER),
+        "seq": SchemaField(2, "uint64", MAX_NUMBER),
     },
-    "Join": {"group": Field(1, "string", 256, 1)},
-    "Leave": {"group": Field(1, "string", 256, 1)},
-    "Auth": {"token": Field(1, "string", 16_384)},
-    "Bye": {"code": Field(1, "uint32", 10_000)},
+    "Join": {"group": SchemaField(1, "string", 256, 1)},
+    "Leave": {"group": SchemaField(1, "string", 256, 1)},
+    "Auth": {"token": SchemaField(1, "string", 16_384)},
+    "Bye": {"code": SchemaField(1, "uint32", 10_000)},
     "Welcome": {
-        "sid": Field(1, "string", 128, 1),
-        "secret": Field(2, "string", 256),
-        "result": Field(3, "string", 16, 1),
-        "reason": Field(4, "string", 64),
-        "cursor": Field(5, "Cursor", 1),
-        "top": Field(6, "uint64", MAX_NUMBER),
-        "node": Field(7, "string", 256),
-        "heartbeat_ms": Field(8, "uint64", MILLISECONDS),
-        "pong_ms": Field(9, "uint64", MILLISECONDS),
-        "session_ttl_ms": Field(10, "uint64", MILLISECONDS),
-        "limits": Field(11, "Limits", 1),
-        "open": Field(12, "repeated OpenRequest", 4096),
+        "sid": SchemaField(1, "string", 128, 1),
+        "secret": SchemaField(2, "string", 256),
+        "result": SchemaField(3, "string", 16, 1),
+        "reason": SchemaField(4, "string", 64),
+        "cursor": SchemaField(5, "Cursor", 1),
+        "top": SchemaField(6, "uint64", MAX_NUMBER),
+        "node": SchemaField(7, "string", 256),
+        "heartbeat_ms": SchemaField(8, "uint64", MILLISECONDS),
+        "pong_ms": SchemaField(9, "uint64", MILLISECONDS),
+        "session_ttl_ms": SchemaField(10, "uint64", MILLISECONDS),
+        "limits": SchemaField(11, "Limits", 1),
+        "open": SchemaField(12, "repeated OpenRequest", 4096),
     },
     "Message": {
-        "seq": Field(1, "fixed64", MAX_NUMBER),
-        "ts": Field(2, "fixed64", MAX_NUMBER),
-        "kind": Field(3, "Kind", max(Kind), min(Kind)),
-        "rid": Field(4, "uint64", MAX_NUMBER),
-        "type": Field(5, "string", 256),
-        "title": Field(6, "string", 1024),
-        "content": Field(7, "string", 16_384),
-        "metadata": Field(8, "map<string, string>", 64),
-        "body": Field(9, "bytes", MAX_BODY),
-        "code": Field(10, "uint32", 10_000),
-        "error": Field(11, "string", 4096),
-        "group": Field(12, "string", 256),
-        "sync_hint": Field(13, "uint32", 2),
-        "bind_client_seq_id": Field(14, "uint64", MAX_NUMBER),
-        "create_time": Field(15, "uint64", MAX_NUMBER),
-        "encoding": Field(16, "string", 8),
+        "seq": SchemaField(1, "fixed64", MAX_NUMBER),
+        "ts": SchemaField(2, "fixed64", MAX_NUMBER),
+        "kind": SchemaField(3, "Kind", max(Kind), min(Kind)),
+        "rid": SchemaField(4, "uint64", MAX_NUMBER),
+        "type": SchemaField(5, "string", 256),
+        "title": SchemaField(6, "string", 1024),
+        "content": SchemaField(7, "string", 16_384),
+        "metadata": SchemaField(8, "map<string, string>", 64),
+        "body": SchemaField(9, "bytes", MAX_BODY),
+        "code": SchemaField(10, "uint32", 10_000),
+        "error": SchemaField(11, "string", 4096),
+        "group": SchemaField(12, "string", 256),
+        "sync_hint": SchemaField(13, "uint32", 2),
+        "bind_client_seq_id": SchemaField(14, "uint64", MAX_NUMBER),
+        "create_time": SchemaField(15, "uint64", MAX_NUMBER),
+        "encoding": SchemaField(16, "string", 8),
     },
-    "Accept": {"rid": Field(1, "uint64", MAX_NUMBER, 1)},
+    "Accept": {"rid": SchemaField(1, "uint64", MAX_NUMBER, 1)},
     "Reject": {
-        "rid": Field(1, "uint64", MAX_NUMBER, 1),
-        "code": Field(2, "uint32", 10_000),
-        "retryable": Field(3, "bool", 1),
-        "retry_after_ms": Field(4, "uint64", MILLISECONDS),
-        "error": Field(5, "string", 4096),
+        "rid": SchemaField(1, "uint64", MAX_NUMBER, 1),
+        "code": SchemaField(2, "uint32", 10_000),
+        "retryable": SchemaField(3, "bool", 1),
+        "retry_after_ms": SchemaField(4, "uint64", MILLISECONDS),
+        "error": SchemaField(5, "string", 4096),
     },
     "Ping": {
-        "echo": Field(1, "uint64", MAX_NUMBER),
-        "top": Field(2, "uint64", MAX_NUMBER),
-        "degraded": Field(3, "bool", 1),
-        "token_expires_ms": Field(4, "uint64", MILLISECONDS),
+        "echo": SchemaField(1, "uint64", MAX_NUMBER),
+        "top": SchemaField(2, "uint64", MAX_NUMBER),
+        "degraded": SchemaField(3, "bool", 1),
+        "token_expires_ms": SchemaField(4, "uint64", MILLISECONDS),
     },
     "GoAway": {
-        "reconnect_within_ms": Field(1, "uint64", MILLISECONDS),
-        "reason": Field(2, "string", 256),
-        "hint": Field(3, "string", 1024),
+        "reconnect_within_ms": SchemaField(1, "uint64", MILLISECONDS),
+        "reason": SchemaField(2, "string", 256),
+        "hint": SchemaField(3, "string", 1024),
     },
     "Gap": {
-        "first": Field(1, "uint64", MAX_NUMBER, 1),
-        "last": Field(2, "uint64", MAX_NUMBER, 1),
-        "reason": Field(3, "string", 64),
-        "ts": Field(4, "uint64", MAX_NUMBER),
+        "first": SchemaField(1, "uint64", MAX_NUMBER, 1),
+        "last": SchemaField(2, "uint64", MAX_NUMBER, 1),
+        "reason": SchemaField(3, "string", 64),
+        "ts": SchemaField(4, "uint64", MAX_NUMBER),
     },
     "Close": {
-        "code": Field(1, "uint32", 10_000),
-        "reason": Field(2, "string", 256),
-        "retry_after_ms": Field(3, "uint64", MILLISECONDS),
+        "code": SchemaField(1, "uint32", 10_000),
+        "reason": SchemaField(2, "string", 256),
+        "retry_after_ms": SchemaField(3, "uint64", MILLISECONDS),
     },
     "Volatile": {
-        "type": Field(1, "string", 256),
-        "body": Field(2, "bytes", MAX_BODY),
-        "encoding": Field(3, "string", 8),
+        "type": SchemaField(1, "string", 256),
+        "body": SchemaField(2, "bytes", MAX_BODY),
+        "encoding": SchemaField(3, "string", 8),
     },
 }
 
@@ -177,14 +178,14 @@ def _pool() -> descriptor_pool.DescriptorPool:
     envelope = file.message_type.add(name="Frame")
     envelope.oneof_decl.add(name="frame")
     for number, frame in FRAMES.items():
-        _add_field(envelope, frame.__name__.lower(), Field(number, frame.__name__, 1))
+        _add_field(envelope, frame.__name__.lower(), SchemaField(number, frame.__name__, 1))
         envelope.field[-1].oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return pool
 
 
-def _add_field(message: descriptor_pb2.DescriptorProto, name: str, field: Field) -> None:
+def _add_field(message: descriptor_pb2.DescriptorProto, name: str, field: SchemaField) -> None:
     proto = message.field.add(name=name, number=field.number, label=_Proto.LABEL_OPTIONAL)
     kind = field.kind
     if kind.startswith("map<"):

@@ -4,45 +4,47 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections.abc import Collection
 
 from veredus.errors import ConfigError
 
 
 def checked_prefix(given: str) -> str:
-    """The name space of all keys: `asynq`, which every Go peer reads, unless VEREDUS_KEY_PREFIX says otherwise."""
+    """The prefix of all keys: `asynq`, which every Go peer reads, unless VEREDUS_KEY_PREFIX is set."""
     if not given.strip() or any(char in "{}*?[]\\" or char.isspace() for char in given):
         raise ConfigError("VEREDUS_KEY_PREFIX", given, "a text without braces, blanks and *?[]\\")
     return given
 
 
 PREFIX = checked_prefix(os.environ.get("VEREDUS_KEY_PREFIX") or "asynq")
-"""One per process, fixed when it starts: all parts of one system must agree on it."""
+"""Fixed when the process starts. All processes of a system must use the same prefix."""
 
 QUEUES = f"{PREFIX}:queues"
 """SET of the names of all queues that were ever used."""
 SERVERS = f"{PREFIX}:servers"
-"""ZSET of the records of worker processes by the second at which they lapse."""
+"""ZSET of the records of worker processes by the second at which they expire."""
 WORKERS = f"{PREFIX}:workers"
-"""ZSET of the records of what worker processes run, by the second at which they lapse."""
+"""ZSET of the records of what worker processes run, by the second at which they expire."""
 SCHEDULERS = f"{PREFIX}:schedulers"
-"""ZSET of the records of schedulers by the second at which they lapse."""
+"""ZSET of the records of schedulers by the second at which they expire."""
 CANCEL_CHANNEL = f"{PREFIX}:cancel"
-"""Channel on which the id of a task is told that shall be cancelled."""
+"""Channel that carries the ids of tasks to cancel."""
 
 
 def server(host: str, pid: int, server_id: str) -> str:
-    """STRING (protobuf) about one worker process, Go's or ours; it lives 10 seconds beyond its last heartbeat."""
+    """STRING (protobuf) that describes one worker process, Go's or ours; it expires 10 seconds after its last
+    heartbeat."""
     return f"{PREFIX}:servers:{{{host}:{pid}:{server_id}}}"
 
 
 def workers(host: str, pid: int, server_id: str) -> str:
-    """HASH of what one worker process is running: task id -> protobuf."""
+    """HASH of the tasks that one worker process is running: task id -> protobuf."""
     return f"{PREFIX}:workers:{{{host}:{pid}:{server_id}}}"
 
 
 def types(host: str, pid: int, server_id: str) -> str:
-    """STRING with the types and the groups that one worker process has functions for; Go workers have none."""
+    """STRING with the types and groups that one worker process has functions for; Go workers write none."""
     return f"{PREFIX}:types:{{{host}:{pid}:{server_id}}}"
 
 
@@ -57,12 +59,12 @@ def scheduler_entries(host: str, pid: int, scheduler_id: str) -> str:
 
 
 def scheduler_history(entry_id: str) -> str:
-    """ZSET of the ticks of one schedule by second, the newest thousand."""
+    """ZSET of the ticks of one schedule by second; the newest thousand."""
     return f"{PREFIX}:scheduler_history:{entry_id}"
 
 
 def semaphore(scope: str) -> str:
-    """ZSET of the holders of a semaphore by the second until which they have it."""
+    """ZSET of the holders of a semaphore by the second until which they hold it."""
     return f"{PREFIX}:sema:{scope}"
 
 
@@ -72,12 +74,12 @@ def queue_prefix(queue: str) -> str:
 
 
 def task_prefix(queue: str) -> str:
-    """What all task hashes of a queue begin with."""
+    """The beginning of all task hashes of a queue."""
     return f"{PREFIX}:{{{queue}}}:t:"
 
 
 def task(queue: str, task_id: str) -> str:
-    """HASH of one task: `msg` (protobuf), `state`, and what else is known of it."""
+    """HASH of one task: `msg` (protobuf), `state`, and everything else that is known about it."""
     return f"{PREFIX}:{{{queue}}}:t:{task_id}"
 
 
@@ -87,12 +89,12 @@ def pending(queue: str) -> str:
 
 
 def active(queue: str) -> str:
-    """LIST of the ids that are being run."""
+    """LIST of the ids that are running."""
     return f"{PREFIX}:{{{queue}}}:active"
 
 
 def lease(queue: str) -> str:
-    """ZSET of the active ids by the second at which they are lost without a heartbeat."""
+    """ZSET of the active ids by the second at which their leases end without a heartbeat."""
     return f"{PREFIX}:{{{queue}}}:lease"
 
 
@@ -107,27 +109,32 @@ def retry(queue: str) -> str:
 
 
 def archived(queue: str) -> str:
-    """ZSET of the ids that ended without success, by the second at which they did."""
+    """ZSET of the ids that failed for good, by the second at which they were archived."""
     return f"{PREFIX}:{{{queue}}}:archived"
 
 
 def completed(queue: str) -> str:
-    """ZSET of the ids that ended well and are kept, by the second at which they are deleted."""
+    """ZSET of the ids that succeeded and are kept, by the second at which they are deleted."""
     return f"{PREFIX}:{{{queue}}}:completed"
 
 
+def container(queue: str, state: str) -> str:
+    """The key that has the ids of tasks in this state; groups have keys of their own."""
+    return f"{PREFIX}:{{{queue}}}:{state}"
+
+
 def paused(queue: str) -> str:
-    """STRING that exists while nothing is handed out, with the second since when."""
+    """STRING that exists while the queue is paused, with the second of the pause."""
     return f"{PREFIX}:{{{queue}}}:paused"
 
 
 def processed(queue: str) -> str:
-    """STRING with the number of tasks that ended, well or not, in all."""
+    """STRING with the total number of tasks that ended, successfully or not."""
     return f"{PREFIX}:{{{queue}}}:processed"
 
 
 def failed(queue: str) -> str:
-    """STRING with the number of attempts that failed, in all."""
+    """STRING with the total number of attempts that failed."""
     return f"{PREFIX}:{{{queue}}}:failed"
 
 
@@ -142,9 +149,14 @@ def failed_on(queue: str, day: str) -> str:
 
 
 def unique(queue: str, task_type: str, payload: bytes | None) -> str:
-    """The lock of a unique task: no payload at all and an empty one are two different locks, as in Go."""
+    """The lock of a unique task. As in Go, no payload and an empty payload have different locks."""
     digest = "" if payload is None else hashlib.md5(payload, usedforsecurity=False).hexdigest()
     return f"{PREFIX}:{{{queue}}}:unique:{task_type}:{digest}"
+
+
+def unique_prefix(queue: str) -> str:
+    """The beginning of all locks of a queue."""
+    return f"{PREFIX}:{{{queue}}}:unique:"
 
 
 def groups(queue: str) -> str:
@@ -153,7 +165,7 @@ def groups(queue: str) -> str:
 
 
 def group_prefix(queue: str) -> str:
-    """What all groups of a queue begin with."""
+    """The beginning of all groups of a queue."""
     return f"{PREFIX}:{{{queue}}}:g:"
 
 
@@ -168,25 +180,25 @@ def aggregation_set(queue: str, name: str, set_id: str) -> str:
 
 
 def aggregation_sets(queue: str) -> str:
-    """ZSET of the sets that are being aggregated, by the second at which they go back to their groups."""
+    """ZSET of the sets that are being aggregated, by the second at which their members go back to their groups."""
     return f"{PREFIX}:{{{queue}}}:aggregation_sets"
 
 
-# Our own, beside Asynq's: names that it does not use, under the same hash tag.
+# Veredus's own keys: names that Asynq does not use, under the same hash tag.
 
 
 def due(queue: str) -> str:
-    """ZSET of scheduled and retried ids by due instant in milliseconds: Asynq's own scores have whole seconds."""
+    """ZSET of scheduled and retried ids by due time in milliseconds: Asynq's own scores are whole seconds."""
     return f"{PREFIX}:{{{queue}}}:due"
 
 
 def closed(queue: str) -> str:
-    """STRING with the second since which a queue takes no new tasks from our clients."""
+    """STRING with the second at which the queue was closed for new tasks of our clients."""
     return f"{PREFIX}:{{{queue}}}:closed"
 
 
 def replaced(queue: str) -> str:
-    """HASH of a task while another one takes its place: never there when the script has ended."""
+    """HASH of a task while another one replaces it; it never exists after the script."""
     return f"{PREFIX}:{{{queue}}}:replaced"
 
 
@@ -211,27 +223,27 @@ def lane(queue: str, order_key: str) -> str:
 
 
 def lanes(queue: str) -> str:
-    """ZSET of the order keys that have tasks, by the time in milliseconds at which they were last looked at."""
+    """ZSET of the order keys that have tasks, by the time in milliseconds at which they were last checked."""
     return f"{PREFIX}:{{{queue}}}:lanes"
 
 
 def limits(queue: str) -> str:
-    """HASH of the limits that were declared: what is limited -> how many at once, how many starts, per how many ms."""
+    """HASH of the declared limits: what is limited -> how many at once, how many starts, per how many ms."""
     return f"{PREFIX}:{{{queue}}}:limits"
 
 
 def limited(queue: str) -> str:
-    """ZSET of the scopes of limits that somebody waits for, by the time in milliseconds at which to look at them."""
+    """ZSET of the scopes of limits that have waiting tasks, by the time in milliseconds at which to check them."""
     return f"{PREFIX}:{{{queue}}}:limited"
 
 
 def slots(queue: str, scope: str) -> str:
-    """ZSET of the tasks that run within a limit, by the second until which they hold their room."""
+    """ZSET of the tasks that run within a limit, by the second until which they occupy it."""
     return f"{PREFIX}:{{{queue}}}:slots:{scope}"
 
 
 def starts(queue: str, scope: str) -> str:
-    """LIST of the milliseconds at which the last tasks within a limit began."""
+    """LIST of the times in milliseconds at which the last tasks within a limit started."""
     return f"{PREFIX}:{{{queue}}}:starts:{scope}"
 
 
@@ -240,9 +252,80 @@ def waiting(queue: str, scope: str) -> str:
     return f"{PREFIX}:{{{queue}}}:waiting:{scope}"
 
 
+def called(queue: str, scope: str) -> str:
+    """ZSET of the tasks that were called back from waiting, by the time in milliseconds until which room within the
+    limit is reserved for them."""
+    return f"{PREFIX}:{{{queue}}}:called:{scope}"
+
+
+def damaged(queue: str, name: str) -> str:
+    """A key of a wrong type, renamed by the doctor; `name` is the rest of its name."""
+    return f"{PREFIX}:{{{queue}}}:damaged:{name}"
+
+
+def damaged_task(queue: str, task_id: str) -> str:
+    """The key of a task that was not a hash, renamed by the doctor."""
+    return f"{PREFIX}:{{{queue}}}:damaged:t:{task_id}"
+
+
+def forwarding(queue: str) -> str:
+    """STRING that exists for some milliseconds after a portion of due tasks was moved and more are due."""
+    return f"{PREFIX}:{{{queue}}}:forwarding"
+
+
+def idle(queue: str) -> str:
+    """ZSET of the channels of workers that found the queue empty, by the time in milliseconds since when they wait."""
+    return f"{PREFIX}:{{{queue}}}:idle"
+
+
+def watcher(queue: str) -> str:
+    """STRING that names the worker which blocks on the queue, so that a plain LPUSH wakes one worker at once."""
+    return f"{PREFIX}:{{{queue}}}:watcher"
+
+
+def wake_up(worker_id: str, connection: int) -> str:
+    """Channel on which one connection of a worker learns that a queue has work."""
+    return f"{PREFIX}:wake:{worker_id}:{connection}"
+
+
+def full(queue: str) -> str:
+    """STRING that exists while a worker waits for room within the limit of the whole queue."""
+    return f"{PREFIX}:{{{queue}}}:full"
+
+
+def recorded(queue: str, worker_id: str) -> str:
+    """STRING with the number of a worker's last record of statistics, so that a repeated one is not added twice."""
+    return f"{PREFIX}:{{{queue}}}:recorded:{worker_id}"
+
+
+def type_minutes(queue: str, epoch_hour: int | str) -> str:
+    """HASH of what ran in one hour since 1970, by minute and task type; kept for half a day."""
+    return f"{PREFIX}:{{{queue}}}:type_minutes:{epoch_hour}"
+
+
+def type_hours(queue: str, epoch_day: int | str) -> str:
+    """HASH of what ran on one day since 1970, by hour and task type; kept for 30 days."""
+    return f"{PREFIX}:{{{queue}}}:type_hours:{epoch_day}"
+
+
+def errors(queue: str) -> str:
+    """HASH of the groups of errors: when the first and the last were, and what is known of the last one."""
+    return f"{PREFIX}:{{{queue}}}:errors"
+
+
+def error_minutes(queue: str, epoch_hour: int | str) -> str:
+    """HASH of the errors of one hour since 1970, by minute and group; kept for half a day."""
+    return f"{PREFIX}:{{{queue}}}:error_minutes:{epoch_hour}"
+
+
+def error_hours(queue: str, epoch_day: int | str) -> str:
+    """HASH of the errors of one day since 1970, by hour and group; kept for 30 days."""
+    return f"{PREFIX}:{{{queue}}}:error_hours:{epoch_day}"
+
+
 def split(key: str, queues: Collection[str]) -> tuple[str, str] | None:
-    """The queue that a key belongs to, and the rest of its name; None for a key of no queue. A name that another
-    program gave may have braces: of the queues that there are, the longest that fits."""
+    """The queue of a key, and the rest of the key's name; None for a key without a queue. Queue names that other
+    programs chose may contain braces: the longest name in `queues` that fits wins."""
     start = len(PREFIX) + 2
     end = key.find("}:", start + 1) if key.startswith(f"{PREFIX}:{{") else -1
     if end < 0:
@@ -256,28 +339,61 @@ def split(key: str, queues: Collection[str]) -> tuple[str, str] | None:
 
 
 def absent(key: str) -> str:
-    """A key in the slot of this one that never exists: a script that names it is refused while the slot moves from node
-    to node, when it would find only some of the keys it needs. Empty for a key without a hash tag."""
+    """A key in the slot of this one that never exists. A script that names it is refused while the slot moves
+    between nodes, when it would find only some of its keys. Empty for a key without a hash tag."""
     start = key.find("{")
     end = key.find("}", start + 2)
     return f"{key[: end + 1]}:absent" if 0 <= start < end else ""
 
 
+def missing(key: str) -> str:
+    """A key beside this one that never exists: scripts delete it where they need a write that changes nothing."""
+    return f"{key}:absent"
+
+
 def cron(queue: str, entry_id: str) -> str:
-    """HASH of one schedule whose tasks go to this queue: the tick it is at, and the last one that was enqueued."""
+    """HASH of one schedule whose tasks go to this queue: its current tick, and the last one that was enqueued."""
     return f"{PREFIX}:{{{queue}}}:cron:{entry_id}"
 
 
 def scheduler_leader(scope: str) -> str:
-    """STRING that names the scheduler which fires the schedules of this scope, for as long as its lease lasts."""
+    """STRING that names the scheduler that fires the schedules of this scope, for as long as its lease lasts."""
     return f"{PREFIX}:veredus:scheduler_leader:{scope}"
 
 
 def ends(listener: str) -> str:
-    """Channel on which one listening process is told what became of the tasks that it waits for."""
+    """Channel on which one listening process learns how the tasks that it waits for ended."""
     return f"{PREFIX}:ends:{listener}"
 
 
 def told(queue: str) -> str:
-    """LIST of what happened to tasks that clients of the gateway follow, until a worker has passed it on."""
+    """LIST of what happened to tasks that clients of the gateway follow, until a worker has sent it to them."""
     return f"{PREFIX}:{{{queue}}}:told"
+
+
+def waits(queue: str) -> str:
+    """ZSET of the durable tasks that wait for events or children, by the time in milliseconds of their next look."""
+    return f"{PREFIX}:{{{queue}}}:waits"
+
+
+def ended(queue: str) -> str:
+    """LIST of children of durable tasks that have ended, with the parents to be told, until a worker has told them."""
+    return f"{PREFIX}:{{{queue}}}:ended"
+
+
+def kids(queue: str, task_id: str, mark: str, name: str, chunk: int) -> str:
+    """HASH of the outcomes of up to 1,000 children of one run, position -> outcome; it lives 30 days at most."""
+    return f"{PREFIX}:{{{queue}}}:kids:{task_id}:{mark}:{chunk}:{name}"
+
+
+EVENT_PARTITIONS = 64
+
+
+def event(name: str) -> str:
+    """STRING with what was emitted under a name, `+` and JSON; it expires. In one of 64 slots of a cluster."""
+    return f"{PREFIX}:veredus:{{e{zlib.crc32(name.encode()) % EVENT_PARTITIONS:02x}}}:event:{name}"
+
+
+def waiters(name: str) -> str:
+    """SET of the tasks that wait for an event: queue, id, mark and field; it lapses unless a look renews it."""
+    return f"{PREFIX}:veredus:{{e{zlib.crc32(name.encode()) % EVENT_PARTITIONS:02x}}}:waiters:{name}"

@@ -1,4 +1,4 @@
-"""What an aggregating function gets for a member of a group: the job, its bytes, or its JSON as the type it names."""
+"""The argument of an aggregating function for a member of a group: the job, its bytes, or its JSON as a type."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 from veredus.errors import ConfigError
 from veredus.model.job import Job
-from veredus.wire.payload import _annotation, _wire_parameters, name_of, reader_for
+from veredus.wire.payload import annotation_of, name_of, reader_for, wire_parameters
 
 
 def member_decoder_for(function: Callable[..., Any], *, strict: bool = False) -> Callable[[Job], Any]:
-    """By the second parameter: `list[Job]` (or nothing said), `list[bytes]`, `list[T]` for what JSON can carry."""
-    parameters = _wire_parameters(function)
+    """Decided by the second parameter: `list[Job]` (the default), `list[bytes]`, or `list[T]` for types that JSON
+    can represent."""
+    parameters = wire_parameters(function)
     if len(parameters) != 2 or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
         raise ConfigError(
             "aggregator", name_of(function), "two parameters: the group's name and the list of its members"
@@ -29,7 +30,7 @@ def member_decoder_for(function: Callable[..., Any], *, strict: bool = False) ->
 
 
 def _member_type(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    annotation = _annotation(function, parameter)
+    annotation = annotation_of(function, parameter)
     if annotation is Any or annotation in (list, Sequence):
         return Any
     arguments = typing.get_args(annotation)

@@ -1,4 +1,4 @@
-"""TaskMessage to bytes and back."""
+"""Encodes and decodes TaskMessage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from veredus.model.message import TaskMessage
-from veredus.model.verdict import CANCELED, failed_message
+from veredus.model.verdict import CANCELED, write_failure
 from veredus.wire.schema import MESSAGES, message_class
 from veredus.wire.varint import varint
 
@@ -15,11 +15,11 @@ _SCALARS = tuple(name for name in _FIELDS if name != "headers")
 
 
 class UndecodableMessage(ValueError):
-    """Bytes that are no TaskMessage."""
+    """Bytes that are not a TaskMessage."""
 
 
 def encode_task(message: TaskMessage) -> bytes:
-    """Protobuf bytes, fields in ascending order, zero and empty ones left out, as Go writes them."""
+    """Protobuf bytes, fields in ascending order, without zero and empty ones, as Go writes them."""
     record = message_class("TaskMessage")(
         type=clean(message.type),
         payload=message.payload,
@@ -42,10 +42,10 @@ def encode_task(message: TaskMessage) -> bytes:
     return data
 
 
-class Mold:
-    """Encodes many messages that differ only in id and payload: the rest is encoded once.
+class MessageTemplate:
+    """Encodes many messages that differ only in id and payload: everything else is encoded once.
 
-    A protobuf message is its fields in a row, and those two stand between the type and all others.
+    The fields of a protobuf message follow each other; these two are between the type and all others.
     """
 
     __slots__ = ("_head", "_tail")
@@ -54,7 +54,7 @@ class Mold:
         self._head = encode_task(replace(_EMPTY, type=pattern.type))
         self._tail = encode_task(replace(pattern, type="", payload=b"", id=""))
 
-    def cast(self, task_id: str, payload: bytes) -> bytes:
+    def fill(self, task_id: str, payload: bytes) -> bytes:
         name = task_id.encode()
         if payload:
             return b"%b\x12%b%b\x1a%b%b%b" % (
@@ -72,7 +72,7 @@ _EMPTY = TaskMessage(type="", id="", queue="")
 
 
 def decode_task(data: bytes) -> TaskMessage:
-    """The message in these bytes; raises UndecodableMessage also for bytes that parse but name no task."""
+    """The message in these bytes. Raises UndecodableMessage, also for bytes that parse but have no type."""
     return _decode_alike(data) or _decode(data)
 
 
@@ -104,8 +104,8 @@ def _decode(data: bytes) -> TaskMessage:
 
 
 def _decode_alike(data: bytes) -> TaskMessage | None:
-    """A message that differs only in type, payload and id from one decoded before: those stand in front, and what
-    follows them was seen. None when the bytes are not laid out like that; then protobuf decides.
+    """Decodes a message whose last fields were decoded before: only type, payload and id are new, and they come first.
+    Returns None if the bytes have another layout; then protobuf decodes them.
 
     Most tasks of a queue are alike in this way, and this takes less than half the time.
     """
@@ -159,8 +159,8 @@ _new_message = object.__new__
 
 
 def _remember(tail: bytes) -> dict[str, Any] | None:
-    """The fields in the end of a message; None if these bytes are not just that. Ends that never come again (a lock, a
-    deadline, an error) push each other out and cost nothing but their own decoding."""
+    """The fields at the end of a message; None if these bytes are not exactly that. Ends that never repeat (a lock,
+    a deadline, an error) evict each other and cost only their own decoding."""
     record = message_class("TaskMessage")()
     try:
         record.ParseFromString(tail)
@@ -178,16 +178,17 @@ def _remember(tail: bytes) -> dict[str, Any] | None:
 
 
 def cancelled(data: bytes, now: float) -> bytes:
-    """The same message, failed for the reason that Asynq gives for a cancelled task; bytes that are none stay."""
+    """The same message, failed with the error that Asynq gives for a cancelled task. Undecodable bytes are not
+    changed."""
     try:
         message = decode_task(data)
     except UndecodableMessage:
         return data
-    return encode_task(failed_message(message, CANCELED, now, counts=False))
+    return encode_task(write_failure(message, CANCELED, now, counts=False))
 
 
 def clean(text: str) -> str:
-    """Text that protobuf accepts: a lone surrogate would make the whole message impossible to store."""
+    """Text that protobuf accepts: a lone surrogate would make it impossible to store the message."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -199,7 +200,7 @@ _NO_HEADERS: dict[str, str] = {}
 
 
 def as_dict(name: str, data: bytes) -> dict[str, Any]:
-    """The fields present on the wire of any of Asynq's messages, for inspection and tests."""
+    """The names of the fields present in any of Asynq's messages, for inspection and tests."""
     record = message_class(name)()
     record.ParseFromString(data)
     return {field.name: value for field, value in record.ListFields()}

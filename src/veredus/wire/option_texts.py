@@ -1,7 +1,6 @@
-"""Enqueue options in the words of Go's Asynq, as its tools show them for a schedule: `Queue("low")`, `Timeout(1m30s)`.
+"""Enqueue options in the form of Go's Asynq, as its tools show them for a schedule: `Queue("low")`, `Timeout(1m30s)`.
 
-Readers take what stands between the brackets and overlook words they do not know; a text without brackets would make
-them panic.
+Readers take the text between the brackets and ignore unknown words. A text without brackets makes them panic.
 """
 
 from __future__ import annotations
@@ -17,8 +16,10 @@ from veredus.model.options import Options
 
 
 def option_texts(options: Options) -> tuple[str, ...]:
-    """What differs from the defaults. Options that Go does not have stand there too: its readers overlook them."""
-    names = [field.name for field in fields(options) if field.name != "durability"]  # it is about sending, not the task
+    """The options that differ from the defaults, including those that Go does not have: its readers ignore them."""
+    names = [
+        field.name for field in fields(options) if field.name not in ("durability", "wait_for_room", "has_rules")
+    ]  # it affects sending, not the task
     texts = []
     for name in [*[name for name in _WORDS if name in names], *[name for name in names if name not in _WORDS]]:
         value = getattr(options, name)
@@ -73,7 +74,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def _json(value: Any) -> str:
-    """As Go's encoding/json writes it, safe inside HTML."""
+    """As Go's encoding/json writes it, safe in HTML."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")

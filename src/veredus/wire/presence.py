@@ -1,4 +1,4 @@
-"""What a worker process shows of itself: ServerInfo and WorkerInfo to bytes."""
+"""The records of worker processes: encodes ServerInfo and WorkerInfo."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from veredus.wire.schema import message_class
 from veredus.wire.times import clamped
 
 PAYLOAD_SHOWN = 1000
-"""Bytes of a payload that a worker's record shows; the whole is in the task."""
+"""The most bytes of a payload in a worker's record; the task has all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRecord:
-    """One worker process, as asynqmon and `asynq server ls` list it."""
+    """One worker process, as asynqmon and `asynq server ls` show it."""
 
     host: str
     pid: int
@@ -28,7 +28,7 @@ class ServerRecord:
     started_at: float
     active_worker_count: int
     startable: str = ""
-    """Its types and groups, as `wire.types.shown` writes them; not a part of Asynq's record."""
+    """Its types and groups, in the form of `wire.types.shown`; not part of Asynq's record."""
 
 
 def encode_server(record: ServerRecord) -> bytes:
@@ -48,16 +48,23 @@ def encode_server(record: ServerRecord) -> bytes:
 
 
 def encode_worker(
-    host: str, pid: int, server_id: str, message: TaskMessage, started_at: float, deadline: float
+    host: str,
+    pid: int,
+    server_id: str,
+    message: TaskMessage,
+    started_at: float,
+    deadline: float,
+    payload: bytes | None = None,
 ) -> bytes:
-    """One running task; Go's tools show its start and deadline only from here."""
+    """One running task; Go's tools show its start and deadline only from here. `payload` is shown instead of the
+    message's own."""
     info = message_class("WorkerInfo")(
         host=host,
         pid=pid,
         server_id=server_id,
         task_id=clean(message.id),
         task_type=message.type,
-        task_payload=message.payload[:PAYLOAD_SHOWN],
+        task_payload=(message.payload if payload is None else payload)[:PAYLOAD_SHOWN],
         queue=clean(message.queue),
     )
     _set_time(info.start_time, started_at)

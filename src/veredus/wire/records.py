@@ -1,4 +1,4 @@
-"""Bytes from Redis to the values that the inspector shows."""
+"""Decodes Redis data into the values that the inspector returns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from veredus.wire.times import NEVER_SECONDS
 
 
 def task_info(queue: str, task_id: str, data: bytes, state: str, result: bytes = b"", **place: Any) -> TaskInfo:
-    """A task as its message tells it. One that cannot be read has its bytes as payload and the reason as error."""
+    """A task from its message. If the message cannot be decoded, its bytes are the payload and the reason is the
+    error."""
     try:
         message = decode_task(data)
     except UndecodableMessage as exc:
@@ -99,7 +100,7 @@ def enqueue_event(data: bytes) -> EnqueueEvent | None:
 
 
 def _parsed(name: str, data: bytes) -> Any:
-    """The message, or None for bytes that are none: Go's tools skip such a record, too."""
+    """The message, or None for invalid bytes: Go's tools skip such a record too."""
     record = message_class(name)()
     try:
         record.ParseFromString(data)

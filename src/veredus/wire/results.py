@@ -1,4 +1,4 @@
-"""A handler's return value to bytes and back: JSON, checked against the return annotation; bytes stay bytes."""
+"""Encodes a handler's return value as JSON, checked against the return annotation; bytes stay bytes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import msgspec
 
 from veredus.errors import PayloadError, ResultError
 from veredus.model.nesting import too_deep
+from veredus.wire.json_reader import JsonReader
 from veredus.wire.payload import encode_value
-from veredus.wire.reading import Reader
 
 Decode = Callable[[bytes], Any]
 
 
 def result_decoder(function: Callable[..., Any] | None) -> Decode:
-    """By the return annotation. Without one: JSON if it is JSON, else the bytes."""
+    """Decided by the return annotation. Without one: JSON if the data is JSON, else the bytes."""
     kind = _returned(function) if function is not None else Any
     if bytes in (kind, *_members(kind)):
         return bytes
     if kind is Any or kind is None or kind is type(None):
         return _anything
     try:
-        return Reader(kind, what="the result").read
+        return JsonReader(kind, what="the result").read
     except (TypeError, NotImplementedError):
-        return _anything  # a type that JSON cannot carry to us in full: better its plain form than nothing
+        return _anything  # JSON cannot represent the type in full: better its plain form than nothing
 
 
 def encode_result(value: Any, task_type: str) -> bytes:
@@ -42,7 +42,7 @@ def encode_result(value: Any, task_type: str) -> bytes:
 
 
 def check_size(result: bytes, limit: int, task_type: str) -> bytes:
-    """A server answers a larger one by cutting the connection that everybody shares. Raises ResultError."""
+    """For a larger value, the server would close the connection that all callers share. Raises ResultError."""
     if len(result) > limit:
         raise ResultError(
             f"the result of {task_type} has {len(result):,} bytes, the server takes {limit:,} (proto-max-bulk-len): "
@@ -65,7 +65,7 @@ def _what(value: Any, error: PayloadError) -> str:
 
 
 def close_coroutines(value: Any, depth: int = 3) -> None:
-    """Coroutines that nobody will await: without this, Python would warn of each."""
+    """Close coroutines that nobody will await: otherwise Python warns about each."""
     if inspect.iscoroutine(value):
         value.close()
     elif depth and isinstance(value, list | tuple | set | dict):

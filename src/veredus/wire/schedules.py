@@ -1,4 +1,4 @@
-"""Schedules as Asynq's tools read them: SchedulerEntry and SchedulerEnqueueEvent to bytes and back."""
+"""Schedules as Asynq's tools read them: encodes and decodes SchedulerEntry and SchedulerEnqueueEvent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EntryRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class EnqueueEvent:
+class EnqueueRecord:
     """One tick that became a task."""
 
     task_id: str
@@ -58,17 +58,17 @@ def decode_entry(data: bytes) -> EntryRecord:
     )
 
 
-def encode_event(event: EnqueueEvent) -> bytes:
+def encode_event(event: EnqueueRecord) -> bytes:
     record = message_class("SchedulerEnqueueEvent")(task_id=event.task_id)
     _set_time(record.enqueue_time, event.at)
     data: bytes = record.SerializeToString(deterministic=True)
     return data
 
 
-def decode_event(data: bytes) -> EnqueueEvent:
+def decode_event(data: bytes) -> EnqueueRecord:
     record = message_class("SchedulerEnqueueEvent")()
     record.ParseFromString(data)
-    return EnqueueEvent(record.task_id, _get_time(record.enqueue_time) or 0.0)
+    return EnqueueRecord(record.task_id, _get_time(record.enqueue_time) or 0.0)
 
 
 def _set_time(field: Any, unix: float | None) -> None:

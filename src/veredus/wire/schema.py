@@ -1,4 +1,4 @@
-"""Asynq's protobuf messages, described as data and built at first use: no generated code, any protobuf runtime."""
+"""Asynq's protobuf messages, described as data and built at first use: no generated code, and any protobuf runtime."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _TYPES = {
 
 @cache
 def message_class(name: str) -> Any:
-    """The class of a message, from a pool of our own so that it cannot clash with somebody else's `asynq` package."""
+    """The class of a message, from a separate pool, so that it cannot clash with another `asynq` package."""
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(_describe())

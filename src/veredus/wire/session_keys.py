@@ -1,4 +1,5 @@
-"""Every key and channel of the gateway, one function each; all keys of a session and of its user share one hash tag."""
+"""Every key and channel of the gateway, one function each. All keys of a session and of its user have the same hash
+tag."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ import secrets
 import zlib
 
 from veredus.errors import ConfigError
+from veredus.model.names import is_utf8
 from veredus.wire import keys
 
 PARTITIONS = 256
 ROOT = "gw" if keys.PREFIX == "asynq" else f"{keys.PREFIX}:gw"
-"""The name space of the gateway's keys; VEREDUS_KEY_PREFIX moves it along with the queues'."""
+"""The prefix of the gateway's keys; VEREDUS_KEY_PREFIX changes it together with the queues' prefix."""
 NODES = f"{ROOT}:nodes"
 """HASH of gateway nodes: `<heartbeat ms> <json>`."""
 
@@ -23,7 +25,7 @@ TAGS = tuple(tag(partition) for partition in range(PARTITIONS))
 
 
 def user_tag(user: str) -> str:
-    """The partition of all sessions of a user; an anonymous session gets one by chance."""
+    """The partition of all sessions of a user; an anonymous session gets a random one."""
     if not user:
         return TAGS[secrets.randbelow(PARTITIONS)]
     return TAGS[zlib.crc32(user.encode()) % PARTITIONS]
@@ -35,7 +37,7 @@ def new_sid(user: str) -> str:
 
 
 def sid_tag(sid: str) -> str:
-    """The tag in a session's id. Raises ConfigError for what is no session id."""
+    """The tag in a session's id. Raises ConfigError for an invalid id."""
     if not is_sid(sid):
         raise ConfigError("session", sid, "the id of a session, like p0a3-V3x...")
     return sid[:4]
@@ -54,6 +56,11 @@ def prefix(tag: str) -> str:
     return f"{ROOT}:{{{tag}}}:"
 
 
+def session_prefix(sid: str) -> str:
+    """The beginning of all keys of a session."""
+    return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:"
+
+
 def sessions(tag: str) -> str:
     """ZSET of all sessions of the partition, all with score 0, so that it can be walked in order."""
     return f"{ROOT}:{{{tag}}}:all"
@@ -70,13 +77,13 @@ def deadlines(tag: str) -> str:
 
 
 def early_binds(tag: str) -> str:
-    """ZSET of requests `<sid>.<rid>` that something is bound to although they have not come yet, by the instant (ms) at
-    which that waits no longer."""
+    """ZSET of requests `<sid>.<rid>` that have bound messages but have not been received yet, by the time (ms) at
+    which the messages stop waiting."""
     return f"{ROOT}:{{{tag}}}:bd"
 
 
 def emptied(tag: str) -> str:
-    """Groups that perhaps have no member in the partition (any more), by when a sweep looks."""
+    """ZSET of groups that may have no member left in the partition, by the time of the next check."""
     return f"{ROOT}:{{{tag}}}:ge"
 
 
@@ -91,7 +98,7 @@ def user(user: str) -> str:
 
 
 def mailbox(user: str) -> str:
-    """LIST of what waits for a user who has no session."""
+    """LIST of the messages that wait for a user who has no session."""
     return f"{ROOT}:{{{user_tag(user)}}}:mail:{user}"
 
 
@@ -116,18 +123,18 @@ def outbox(sid: str) -> str:
 
 
 def requests(sid: str) -> str:
-    """HASH rid -> `A:<deadline ms>[:<generation>:<arrival>]` accepted, `D:<seq>` answered, `B:<ms>` not come yet, with
-    something bound to it."""
+    """HASH rid -> `A:<deadline ms>[:<generation>:<arrival>]` accepted, `D:<seq>` answered, `B:<ms>` not received
+    yet, with bound messages."""
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:r"
 
 
 def befores(sid: str, rid: int) -> str:
-    """LIST of what is held until the response, to go right before it."""
+    """LIST of the messages held for the response, to be sent right before it."""
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:B:{rid}"
 
 
 def afters(sid: str, rid: int) -> str:
-    """LIST of what is held until the response, to go right after it."""
+    """LIST of the messages held for the response, to be sent right after it."""
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:C:{rid}"
 
 
@@ -137,14 +144,14 @@ def session_groups(sid: str) -> str:
 
 
 def waiting(sid: str) -> str:
-    """HASH of what a session has for its user as such: id -> `<seq> <until ms>`; it ends when the last of it has waited
-    long enough."""
+    """HASH of the messages to the user that this session got on the user's behalf: id -> `<seq> <until ms>`; it
+    expires when none of them can wait any longer."""
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:w"
 
 
 def told(sid: str) -> str:
-    """HASH rid -> numbers of the notifies that the request's handler has told, as ranges `1-7,9-9`; until the client
-    has seen the answer, or five minutes after the last one."""
+    """HASH rid -> numbers of the notifies that the request's handler has sent, as ranges `1-7,9-9`; it exists until
+    the client has seen the response, or five minutes after the last one."""
     return f"{ROOT}:{{{sid[:4]}}}:s:{sid}:n"
 
 
@@ -154,8 +161,8 @@ def ended(sid: str) -> str:
 
 
 def revoked(user: str) -> str:
-    """STRING with the instant (ms): tokens of this user that were issued before it are refused. It ends when no such
-    token can be alive."""
+    """STRING with a time (ms): tokens of this user that were issued before it are refused. It expires when no such
+    token can be valid."""
     return f"{ROOT}:{{{user_tag(user)}}}:rv:{user}"
 
 
@@ -170,7 +177,7 @@ def user_dedupe(user: str, key: str) -> str:
 
 
 def hints(node: str) -> str:
-    """Channel on which a node is told what was appended to the sessions attached to it."""
+    """Channel on which a node learns what was appended to the sessions attached to it."""
     return f"{ROOT}:w:{node}"
 
 
@@ -180,7 +187,9 @@ def sharded_hints(tag: str, node: str) -> str:
 
 
 def check_name(field: str, name: str) -> str:
-    """Names that become part of a key: of users, groups and nodes."""
+    """Checks names that become part of a key: of users, groups and nodes."""
     if not isinstance(name, str) or not 0 < len(name) <= 200:
         raise ConfigError(field, name, "a text of 1 to 200 characters")
+    if not is_utf8(name):
+        raise ConfigError(field, name, "a text that can be written as UTF-8")
     return name

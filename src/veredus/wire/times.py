@@ -1,4 +1,4 @@
-"""Units, converted in one place: seconds as floats and aware datetimes outside, what Asynq stores inside."""
+"""Converts units in one place: floats of seconds and aware datetimes outside, Asynq's units inside."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ NEVER_SECONDS = -62135596800
 
 
 EARLIEST, LATEST = NEVER_SECONDS, 253402300799
-"""The years 1 to 9999: what protobuf's Timestamp and Python's datetime can hold. Others are clamped to it."""
+"""The years 1 to 9999, which protobuf's Timestamp and Python's datetime support. Other values are clamped."""
 INT64 = 2**63 - 1
 
 
 def clamped(seconds: float) -> float:
-    """Unix seconds that every reader can show, whatever another program has written."""
+    """Unix seconds that every reader can display, whatever another program has written."""
     return max(EARLIEST, min(seconds, LATEST)) if seconds == seconds else EARLIEST
 
 
 def whole(number: float | bytes | str) -> int:
-    """A score of a sorted set, which may be infinite, as an integer that fits into 64 bits."""
+    """A score of a sorted set, which may be infinite, as a 64-bit integer."""
     return int(max(-float(INT64), min(float(number), float(INT64))))
 
 
 def count_of(found: object) -> int:
-    """A number that Redis has as text; 0 for one that is missing or no number."""
+    """A number that Redis has as text; 0 if it is missing or invalid."""
     try:
         return max(-INT64, min(int(found), INT64)) if isinstance(found, bytes | int) else 0
     except ValueError:
@@ -33,7 +33,7 @@ def count_of(found: object) -> int:
 
 
 def to_seconds(duration: float | timedelta) -> float:
-    """A duration as the user gives it, in seconds."""
+    """A user's duration, in seconds."""
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 
@@ -43,7 +43,7 @@ def to_milliseconds(seconds: float) -> int:
 
 
 def to_whole_seconds(seconds: float) -> int:
-    """Asynq's timeouts and retentions are whole seconds; rounded up, so that a fraction does not become "none"."""
+    """Asynq's timeouts and retentions are whole seconds. Rounded up, so that a fraction does not become "none"."""
     return math.ceil(round(seconds, 9))
 
 

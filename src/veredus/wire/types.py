@@ -1,4 +1,5 @@
-"""Which types a worker can start, and where, as a text that the dequeue script searches; and what it shows of that."""
+"""The types that a worker can start, and their pools, as a text that the dequeue script searches; and the worker's
+record of them."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from veredus.model.pools import POOLS
 
 
 def startable(names: Mapping[str, str], patterns: Mapping[str, str]) -> str:
-    """Types and patterns (`email:*`), each with the pool that its handler runs in. The longest pattern comes first."""
+    """Types and patterns (`email:*`), each with the pool of its handler. The longest pattern comes first."""
     found = [f"\1{name}\0{_number(pool)}" for name, pool in names.items()]
     for pattern in sorted(patterns, key=len, reverse=True):
         found.append(f"\2{pattern[:-1]}\0{_number(patterns[pattern])}")
@@ -16,7 +17,7 @@ def startable(names: Mapping[str, str], patterns: Mapping[str, str]) -> str:
 
 
 def knows(text: str, task_type: str) -> bool:
-    """Whether a worker that wrote this text has a handler for a type."""
+    """Whether the worker that wrote this text has a handler for a type."""
     if f"\1{task_type}\0" in text:
         return True
     prefixes = [part.partition("\0")[0] for part in text.split("\2")[1:]]
@@ -24,14 +25,14 @@ def knows(text: str, task_type: str) -> bool:
 
 
 def shown(startable: str, groups: Iterable[tuple[str, str]]) -> str:
-    """What the record of a worker says: its types, and the groups that it aggregates, as (pattern, queue). An empty
-    queue stands for all that it serves."""
+    """The types in a worker's record, and the groups that it aggregates as (pattern, queue). An empty queue means
+    all that it serves."""
     return startable + "\3" + "".join(f"{pattern}\0{queue}\0" for pattern, queue in groups)
 
 
 def aggregates(text: str, queue: str, group: str) -> bool:
-    """Whether a worker of this queue that wrote this text aggregates a group. One of an older version does not say: it
-    may aggregate any."""
+    """Whether a worker of this queue that wrote this text aggregates a group. One of an older version does not say
+    so: it may aggregate any."""
     _, says, groups = text.partition("\3")
     parts = groups.split("\0")
     return not says or any(

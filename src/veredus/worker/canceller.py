@@ -1,39 +1,42 @@
-"""Canceller: a cancel command names a bare id; finds out how the task shall end, and ends the attempt."""
+"""Canceller: a cancel command contains only a task id. Reads from Redis how the task is to end, and ends its
+attempt."""
 
 from __future__ import annotations
 
 import asyncio
 
 from veredus.errors import StoreError
-from veredus.store.cancels import Cancels
-from veredus.worker.hands import Attempt, Hands
+from veredus.store.tasks.cancels import Cancels
+from veredus.worker.attempt import Attempt, InFlight
 
 PAUSE = 0.1
-"""Seconds between two tries to find out how a task shall end."""
+"""Seconds between two tries to read how a task is to end."""
 TRIES = 20
-"""After so many the handler is ended all the same."""
+"""After this many tries the handler is cancelled anyway."""
 
 
 class Canceller:
-    def __init__(self, cancels: Cancels, hands: Hands) -> None:
-        self._cancels = cancels
-        self._hands = hands
-        self._asking: set[asyncio.Task[None]] = set()
+    """Ends running attempts."""
 
-    def told(self, task_id: str) -> None:
-        """As Asynq does it: every running task of that id, whatever its queue."""
-        for attempt in self._hands.running():
+    def __init__(self, cancels: Cancels, in_flight: InFlight) -> None:
+        self._cancels = cancels
+        self._in_flight = in_flight
+        self._cancelling: set[asyncio.Task[None]] = set()
+
+    def cancel(self, task_id: str) -> None:
+        """Cancel every running task with this id, in any queue, as Asynq does."""
+        for attempt in self._in_flight.running():
             if attempt.task_id == task_id:
                 task = asyncio.get_running_loop().create_task(self._cancel(attempt))
-                self._asking.add(task)
-                task.add_done_callback(self._asking.discard)
+                self._cancelling.add(task)
+                task.add_done_callback(self._cancelling.discard)
 
     async def _cancel(self, attempt: Attempt) -> None:
-        """If possible not before it is known how: an attempt that is ended without that counts as failed."""
+        """If possible, only once it is known how: otherwise the attempt counts as failed."""
         for _ in range(TRIES):
             try:
                 attempt.cancel(await self._cancels.asked(attempt.queue, attempt.task_id))
                 return
             except StoreError:
                 await asyncio.sleep(PAUSE)
-        attempt.cancel()  # a mark stays where it is: whoever takes the task next ends it as asked
+        attempt.cancel()  # the mark stays in Redis: the next worker that dequeues the task ends it

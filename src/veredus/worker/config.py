@@ -1,23 +1,54 @@
-"""A worker's settings: frozen, validated, with the defaults that keep the promises."""
+"""WorkerConfig: the validated settings of a worker."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
-from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from veredus.errors import ConfigError
+from veredus.model.checks import function, seconds, whole
 from veredus.model.priority import parse_queues
 from veredus.model.retry import RetryDelay, RetryDelayFunction, as_function, asynq_default
 
 OnError = Callable[[BaseException, Any], Awaitable[None] | None]
-"""(the error, the job), before the task's new state is written."""
+"""Called with the error and the job, before the task's new state is written."""
 Companion = Callable[[Any], AbstractAsyncContextManager[Any]]
 HealthCheck = Callable[[BaseException | None], Awaitable[None] | None]
+
+
+class WorkerSettings(TypedDict, total=False):
+    """What `app.worker(...)` accepts beside the queues; None stands for the default. `WorkerConfig` explains each."""
+
+    strict: bool | None
+    concurrency: int | None
+    threads: int | None
+    process_pool: int | None
+    processes: int | None
+    burst: bool | None
+    scheduler: bool | None
+    max_tasks: int | None
+    max_memory: int | None
+    shutdown_timeout: float | None
+    lease: float | None
+    sweep: float | None
+    deadline_grace: float | None
+    retry_while_running: bool | None
+    forward_interval: float | None
+    janitor_interval: float | None
+    health_check: HealthCheck | None
+    health_check_interval: float | None
+    retry_delay: RetryDelay | None
+    is_failure: Callable[[BaseException], bool] | None
+    max_deferrals: int | None
+    max_crashes: int | None
+    retry_front: bool | None
+    share_with_go: bool | None
+    on_error: OnError | None
+    tracebacks: bool | None
+    companions: Sequence[Companion] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +58,13 @@ class WorkerConfig:
     queues: Mapping[str, int] | None = None
     """Names with weights; None serves every queue that the app's tasks and topics name."""
     strict: bool = False
-    """Always the heaviest queue first, instead of by chance in proportion to the weights."""
+    """Always the queue with the highest weight first, instead of at random in proportion to the weights."""
     concurrency: int = 100
-    """Handlers at once."""
+    """Handlers that run at once."""
     threads: int = 32
-    """Synchronous handlers at once."""
+    """Synchronous handlers that run at once."""
     process_pool: int = 0
-    """Handlers with run_in="process" at once; 0 means one per core, divided among the worker processes."""
+    """Handlers with run_in="process" that run at once; 0 means one per core, divided among the worker processes."""
     processes: int = 1
     """Worker processes under one supervisor."""
     burst: bool = False
@@ -41,47 +72,48 @@ class WorkerConfig:
     scheduler: bool = True
     """Fire the schedules of the app, if it has any and no other process does; never with `burst`."""
     max_tasks: int = 0
-    """A process ends after so many tasks and is replaced; 0 means never."""
+    """Replace a process after this many tasks; 0 means never."""
     max_memory: int = 0
-    """A process ends above so many MB resident and is replaced; 0 means never."""
+    """Replace a process that uses more than this many MB of resident memory; 0 means never."""
     shutdown_timeout: float = 25.0
-    """How long running handlers may go on after a stop; what is left is given back."""
+    """How long running handlers may go on after a stop. Then their tasks are given back."""
     lease: float = 12.0
-    """How long a task stays ours without a heartbeat; renewed three times as often."""
+    """How long a worker owns a task without a heartbeat. Renewed every third of this time."""
     sweep: float = 2.0
-    """How often the recoverer looks for expired leases; with short leases, six times within one."""
+    """How often the recoverer looks for expired leases; at least six times per lease."""
     deadline_grace: float = 3.0
-    """How long after its deadline a handler may take to end, before it counts as stuck."""
+    """How long a handler may take to end after its deadline, before it counts as stuck."""
     retry_while_running: bool = False
-    """A handler that is stuck (a thread, or a coroutine that ignores being cancelled) keeps its task until it ends.
-    True: its lease runs out instead, and another attempt begins while this one still runs."""
+    """A stuck handler (a thread, or a coroutine that ignores its cancellation) keeps its task until it ends. True: its
+    lease expires instead, and another attempt begins while this one still runs."""
     forward_interval: float = 3.0
-    """How often the forwarder looks without being woken: for what Go clients scheduled."""
+    """How often the forwarder runs without a wake-up, for tasks that Go clients scheduled."""
     janitor_interval: float = 8.0
     health_check: HealthCheck | None = None
     health_check_interval: float = 15.0
     retry_delay: RetryDelayFunction = asynq_default
     is_failure: Callable[[BaseException], bool] | None = None
-    """False for an error means: retry, but count neither an attempt nor a failure."""
+    """False for an error means: retry without counting an attempt or a failure."""
     max_deferrals: int = 0
-    """A task that was retried so often for what is no failure is archived; 0 means never, as in Asynq."""
+    """Archive a task after this many retries that were not failures; 0 means never, as in Asynq."""
     max_crashes: int = 3
-    """A task that killed the process that ran it so often is archived, however many retries it has left; 0 means never.
-    A lease that ran out counts too: nobody can tell whether the worker died or was only cut off."""
+    """Archive a task after it has killed this many processes, even if it has retries left; 0 means never. An expired
+    lease counts too, because a worker that died looks like one that lost its connection."""
     retry_front: bool = False
-    """A retry that is due goes to the front of the line, not behind everything that waits."""
+    """Put due retries at the front of the queue instead of the end."""
     share_with_go: bool = True
-    """Leave a part of the tasks for Go servers that serve the same queue; never with `burst`. False: whoever is first
-    gets the task, and that is nearly always this worker, which does not poll."""
+    """Leave a part of the tasks for Go servers that serve the same queue; never with `burst`. False: the first to
+    dequeue gets the task. That is nearly always this worker, because Go servers poll."""
     on_error: OnError | None = None
     tracebacks: bool = True
-    """Keep the traceback of a failed attempt with its task, at most 8 KiB, until an attempt succeeds."""
+    """Store the traceback of a failed attempt with its task, at most 8 KiB, until an attempt succeeds."""
     companions: tuple[Companion, ...] = ()
-    """What runs beside the worker in each of its processes: functions of the worker whose result `async with` opens."""
+    """Run beside the worker in each of its processes: functions that take the worker and return an async context
+    manager."""
 
     @classmethod
     def make(cls, *, queues: Mapping[str, int] | Sequence[str] | str | None = None, **given: Any) -> WorkerConfig:
-        """Check everything, name what is wrong."""
+        """Raises ConfigError for an invalid setting."""
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
@@ -89,22 +121,22 @@ class WorkerConfig:
         values = {name: value for name, value in given.items() if value is not None}
         for name in ("concurrency", "threads", "processes"):
             if name in values:
-                values[name] = _whole(name, values[name], 1)
+                values[name] = whole(name, values[name], 1)
         for name in ("process_pool", "max_tasks", "max_memory", "max_deferrals", "max_crashes"):
             if name in values:
-                values[name] = _whole(name, values[name], 0)
+                values[name] = whole(name, values[name], 0)
         for name in ("lease", "sweep", "forward_interval", "janitor_interval", "health_check_interval"):
             if name in values:
-                values[name] = _seconds(name, values[name], above=0.0)
+                values[name] = seconds(name, values[name])
         for name in ("shutdown_timeout", "deadline_grace"):
             if name in values:
-                values[name] = _seconds(name, values[name])
+                values[name] = seconds(name, values[name], least=0)
         if "retry_delay" in values:
             delay: RetryDelay = values["retry_delay"]
             values["retry_delay"] = as_function(delay)
         for name in ("health_check", "is_failure", "on_error"):
-            if name in values and not callable(values[name]):
-                raise ConfigError(name, values[name], "a function")
+            if name in values:
+                function(name, values[name])
         if "companions" in values:
             values["companions"] = tuple(values["companions"])
             if not all(map(callable, values["companions"])):
@@ -124,19 +156,5 @@ class WorkerConfig:
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(name, value, f"a whole number of at least {least}")
-    return value
-
-
-def _seconds(name: str, value: Any, above: float | None = None) -> float:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
-    if not is_number or seconds < 0 or seconds == above:
-        raise ConfigError(name, value, "seconds above 0" if above is not None else "seconds of at least 0")
-    return float(seconds)

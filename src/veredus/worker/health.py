@@ -1,4 +1,4 @@
-"""Whether a worker does its work, not only whether its process lives."""
+"""The health of a worker: whether it does its work, not only whether its process runs."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Signs(NamedTuple):
-    """What health is judged by; seconds."""
+class WorkerSigns(NamedTuple):
+    """The facts that health depends on. Durations in seconds."""
 
     status: str
-    """new, active, stopped (takes nothing more) or closed."""
+    """new, active, stopped (takes no more tasks) or closed."""
     beat_age: float
-    """Since a heartbeat last reached the server."""
+    """Time since the last heartbeat reached the server."""
     lease: float
     restarting: tuple[str, ...]
-    """What has ended in this process and is not back yet, with the reason."""
+    """Roles that have ended and not recovered yet, with the reason."""
     busy: int
-    """Handlers at work."""
+    """Running handlers."""
     overrun: int = 0
-    """Those among them that run on after their deadline and its grace."""
+    """Running handlers whose deadline and grace have passed."""
     restarts: Mapping[str, int] = {}
-    """How often each part of the worker was started again."""
+    """How often each role was restarted."""
 
 
-def problems(signs: Signs) -> list[str]:
-    """Why this process should be replaced; empty if it should not. That Redis is away is no reason: a new process would
-    not reach it either."""
+def problems(signs: WorkerSigns) -> list[str]:
+    """Why this process should be replaced; empty if it is healthy. An outage of Redis is no reason, because a new
+    process could not reach it either."""
     if signs.status == "closed":
         return ["it has stopped"]
     return list(signs.restarting)
 
 
-def not_ready(signs: Signs) -> list[str]:
-    """Why it takes no tasks now."""
+def not_ready(signs: WorkerSigns) -> list[str]:
+    """Why it takes no tasks now; empty if it does."""
     found = problems(signs)
     if signs.status != "active":
         found.append("not started yet" if signs.status == "new" else "stopping: it takes no new tasks")

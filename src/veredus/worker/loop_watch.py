@@ -1,4 +1,4 @@
-"""Whether the worker's event loop runs: asked from another thread, it has to answer. And what it does instead."""
+"""LoopWatch: finds out from another thread whether the event loop is blocked, and by which handler."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 import threading
 from collections.abc import Iterable
 
-from veredus.worker.hands import Attempt
+from veredus.worker.attempt import Attempt
 
 LEAST_PATIENCE = 1.0
-"""Seconds that a loop has for its answer, however short the grace of deadlines: a busy one is not blocked."""
+"""Seconds before a silent loop counts as blocked, however short the grace: it may only be busy."""
 
 
 class LoopWatch:
-    """One question at a time, measured from when it was asked. Made in the thread of the loop that it watches."""
+    """Sends one probe at a time to the loop. Create it in the thread of that loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, patience: float) -> None:
         self._loop = loop
@@ -23,20 +23,20 @@ class LoopWatch:
         self.patience = max(patience, LEAST_PATIENCE)
 
     def ask(self, now: float) -> None:
-        """Unless an earlier question is still open."""
+        """Send a probe, unless one is unanswered."""
         if self._asked_at is not None:
             return
         self._asked_at = now
         try:
             self._loop.call_soon_threadsafe(self._answer)
         except RuntimeError:
-            self._asked_at = None  # the loop has ended: nothing can block it
+            self._asked_at = None  # the loop has ended
 
     def _answer(self) -> None:
         self._asked_at = None
 
     def silence(self, now: float) -> float:
-        """For how many seconds the question has been open; 0 if the loop has answered."""
+        """Seconds since the unanswered probe; 0 if there is none."""
         asked_at = self._asked_at
         return 0.0 if asked_at is None else max(0.0, now - asked_at)
 
@@ -44,13 +44,13 @@ class LoopWatch:
         return self.silence(now) >= self.patience
 
     def blocker(self, held: Iterable[Attempt]) -> Attempt | None:
-        """The attempt whose handler the loop is in right now; None if it is in none of them."""
+        """The attempt whose handler the loop is running now, if any."""
         task = asyncio.current_task(self._loop)
         if task is None:
             return None
         return next((attempt for attempt in held if attempt.running and attempt.task is task), None)
 
     def place(self) -> str:
-        """The line that the loop's thread is at."""
+        """The source line that the loop's thread is executing."""
         frame = sys._current_frames().get(self._thread)
         return "an unknown place" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,4 +1,4 @@
-"""What all roles have in common: a name, a loop with pauses, and a way to stop; and the roster that runs them."""
+"""Role: one repeated job of a worker. Roster: starts, restarts and stops the roles."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ import random
 from collections.abc import Sequence
 
 from veredus.errors import StoreError
-from veredus.restarts import Restarts
-from veredus.worker.complaints import Complaints
+from veredus.process.outage_log import OutageLog
+from veredus.process.restarts import Restarts
 
 
 class Role:
-    """One job of the worker, done again and again. `step` does it once; a test can call it directly."""
+    """`step` does the job once; tests can call it directly."""
 
     name = "role"
 
-    def __init__(self, interval: float, complaints: Complaints) -> None:
+    def __init__(self, interval: float, outages: OutageLog) -> None:
         self.interval = interval
-        self.complaints = complaints
+        self.outages = outages
         self.stopping = asyncio.Event()
 
     async def step(self) -> bool | None:
-        """False says that there was nothing to ask Redis for, so that it may be away all the same."""
+        """False if it made no call to Redis, so that its success does not show that Redis is available."""
         raise NotImplementedError
 
     async def run(self) -> None:
-        """Until stopped. Whatever else ends it, the roster starts it again: a role can be run more than once."""
+        """Until stopped. If it ends for any other reason, the roster runs it again."""
         while not self.stopping.is_set():
-            outages = self.complaints.outages
+            before = self.outages.count
             try:
-                asked = await self.step()
-                # A step may meet an outage and go on with other queues, or have nothing to ask Redis for.
-                if asked is not False and self.complaints.outages == outages:
-                    self.complaints.recovered(self.name)
+                called = await self.step()
+                # A step may log an outage of one queue and go on with the others.
+                if called is not False and self.outages.count == before:
+                    self.outages.recovered(self.name)
             except StoreError as exc:
-                self.complaints.error(self.name, f"{self.name} failed", exc)
-            await self.pause(self.interval * random.uniform(0.9, 1.0))  # a little apart from the other workers' beat
+                self.outages.error(self.name, f"{self.name} failed", exc)
+            await self.pause(self.interval * random.uniform(0.9, 1.0))  # so that workers do not stay in step
 
     async def pause(self, seconds: float) -> None:
-        """Between two steps."""
+        """Wait between two steps."""
         await self.rest(seconds)
 
     async def rest(self, seconds: float) -> None:
-        """Sleep, but not through a stop."""
+        """Sleep, at most until the role is stopped."""
         try:
             async with asyncio.timeout(seconds):
                 await self.stopping.wait()
@@ -55,7 +55,8 @@ class Role:
 
 
 class Roster:
-    """Starts roles in order and stops them in reverse: senders stop before receivers. One that ends is restarted."""
+    """Starts roles in order and stops them in reverse, so that senders stop before receivers. Restarts roles that
+    end."""
 
     def __init__(self, roles: Sequence[Role], restarts: Restarts) -> None:
         self._roles = roles
@@ -68,7 +69,7 @@ class Roster:
             self._tasks[role.name] = asyncio.create_task(running, name=f"veredus-{role.name}")
 
     async def stop(self, role: Role, patience: float = 5.0) -> None:
-        """Let the role finish its step; cancel it if that takes too long."""
+        """Let the role finish its step; cancel it after `patience` seconds."""
         role.stop()
         task = self._tasks.pop(role.name, None)
         if task is None:

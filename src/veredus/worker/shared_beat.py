@@ -1,4 +1,4 @@
-"""What a worker process shows its supervisor in shared memory: when it last moved, what it runs, and until when."""
+"""SharedBeat: shows the supervisor in shared memory when a worker process last ran, and the deadlines of its tasks."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _HEAD = struct.Struct("=qqdq")
-"""Two counters that differ while it is being written, when, and how many entries follow."""
+"""Two counters that differ during a write, the time, and the number of entries that follow."""
 _ENTRY = struct.Struct("=qd")
 _FLAG = 8
-"""Bytes before that: the first says whether it is draining."""
+"""Bytes before the head; the first is 1 if the process is draining."""
 _TRIES = 100
 
 
 class Beat(NamedTuple):
-    """Instants are on the monotonic clock, which all processes of a machine share."""
+    """Times are on the monotonic clock, which all processes of a machine share."""
 
     at: float
-    """When the process last moved; 0 if it never did."""
+    """When the process last ran; 0 if it never did."""
     ends: Mapping[int, float]
-    """By `entry_of`: when the deadline and the grace of a running task will have passed."""
+    """The end of the deadline and grace of each running task, by `entry_of`."""
     is_draining: bool
-    """Whether it takes no more tasks and waits to be replaced."""
+    """Whether it takes no more tasks, so that it can be replaced."""
 
 
 def entry_of(queue: str, task_id: str) -> int:
-    """Short, and the same in a process and in those that it forked."""
+    """A short key that is the same in a process and its forks."""
     return hash((queue, task_id))
 
 
 class SharedBeat:
-    """Made before the fork, written by the child only, read by the parent only."""
+    """Created before the fork. Only the child writes, only the parent reads."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -59,7 +59,7 @@ class SharedBeat:
             _, after, again, _ = _HEAD.unpack_from(self._memory, _FLAG)
             if before == after and at == again:
                 return Beat(at, dict(_ENTRY.iter_unpack(body)), bool(self._memory[0]))
-        # The process was stopped in the middle of writing: when it moved is known, what it ran is not.
+        # The process was stopped during a write: the time is known, the entries are not.
         return Beat(at if math.isfinite(at) else 0.0, {}, bool(self._memory[0]))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs worker processes: one in the foreground, or several under a supervisor that replaces those that die."""
+"""Runs workers: one in this process, or several processes under a supervisor that replaces those that die."""
 
 from __future__ import annotations
 
@@ -11,83 +11,79 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from veredus.clock import ServerClock
 from veredus.errors import VeredusError
 from veredus.events import Bus
-from veredus.signals import StopSignals, done_unless, stop_signals
+from veredus.handlers.mux import Mux
+from veredus.process.hard_exit import HardExit
+from veredus.process.outage_log import OutageLog
+from veredus.process.signals import StopSignals, done_unless, stop_signals
+from veredus.process.supervisor import (
+    EXIT_CONFIG,
+    KILL_AFTER,
+    SAME_REQUEST,
+    SupervisedProcess,
+    Supervisor,
+    loop_factory,
+)
 from veredus.store.store import Store
-from veredus.store.work import Work
-from veredus.wire import holding
-from veredus.worker.complaints import Complaints
-from veredus.worker.family import EXIT_CONFIG, Child, Family
-from veredus.worker.insistence import Insistence
-from veredus.worker.keeping import is_stopped, keep_leases
-from veredus.worker.mux import Mux
+from veredus.store.tasks.stats import Stats
+from veredus.store.tasks.work import Work
+from veredus.wire import lease_owner
+from veredus.worker.attempt_records import AttemptRecords
+from veredus.worker.lease_keeper import is_stopped, keep_leases
+from veredus.worker.roles.recorder import Recorder
 from veredus.worker.roles.recoverer import Recoverer
 from veredus.worker.shared_beat import Beat, SharedBeat
+from veredus.worker.type_counts import TypeCounts
 from veredus.worker.worker import EXIT_HUNG, EXIT_RECYCLE, Worker
 
 logger = logging.getLogger("veredus.supervisor")
 
-SAME_WISH = 0.5
-"""Seconds within which a second signal to a supervised child is taken for the same wish, not for impatience."""
-KILL_AFTER = 10.0
-"""Seconds that a process may take beyond the shutdown timeout, before it is ended by force."""
 SHOWN = 5
-"""Tasks that a line of the log names."""
+"""Tasks named in one log line."""
 ABORT_AFTER = 5.0
-"""Seconds that it has after a second signal."""
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
+"""Seconds before a hard exit after a second signal."""
 
 
 def run_worker(worker: Worker) -> int:
-    """One worker in this process, with signals."""
+    """Run one worker in this process. SIGTERM and SIGINT stop it; a second signal gives its tasks back at once."""
 
-    insistence = Insistence(EXIT_HUNG)
-    wishes = 0
+    hard_exit = HardExit(EXIT_HUNG)
+    requests = 0
 
     async def main(signals: StopSignals) -> int:
         loop = asyncio.get_running_loop()
         wanted = asyncio.Event()
-        heard = -math.inf
+        last_request = -math.inf
 
-        def told() -> None:
-            """Runs even while a handler blocks the loop; once for patience, twice for none."""
-            nonlocal wishes
-            wishes += 1
-            if not worker.supervised:  # a supervisor has a clock of its own
-                insistence.arm(worker.config.shutdown_timeout + KILL_AFTER if wishes == 1 else ABORT_AFTER)
-            loop.call_soon_threadsafe(stop_wanted)
+        def on_signal() -> None:
+            """Runs even while a handler blocks the loop."""
+            nonlocal requests
+            requests += 1
+            if not worker.supervised:  # a supervisor kills its children itself
+                hard_exit.arm(worker.config.shutdown_timeout + KILL_AFTER if requests == 1 else ABORT_AFTER)
+            loop.call_soon_threadsafe(request_stop)
 
-        def stop_wanted() -> None:
-            nonlocal heard
+        def request_stop() -> None:
+            nonlocal last_request
             now = time.monotonic()
-            if worker.supervised and now - heard < SAME_WISH:
-                return  # one wish that came twice: systemd tells every process, and the supervisor passes it on
-            heard = now
+            if worker.supervised and now - last_request < SAME_REQUEST:
+                return  # one request that arrived twice: systemd signals every process, and the supervisor forwards it
+            last_request = now
             wanted.set()
             worker.request_stop()
 
-        signals.tell(told)
+        signals.notify(on_signal)
         try:
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(signal.SIGTSTP, worker.quiet)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
             if not await done_unless(wanted, worker.start()):
                 return 0
-            # What was loaded stays: without it, each full garbage collection would stop the loop for some 10 ms.
+            # Loaded modules stay: without this, each full garbage collection would pause the loop for some 10 ms.
             gc.collect()
             gc.freeze()
             try:
@@ -95,7 +91,7 @@ def run_worker(worker: Worker) -> int:
             finally:
                 await worker.stop()
             if worker.supervised and worker.left_behind:
-                # A handler still runs here, and its task may be retried from now on: nothing else is waited for.
+                # A handler still runs here, and its task may be retried from now on: exit at once.
                 logging.shutdown()
                 os._exit(worker.exit_code)
             return worker.exit_code
@@ -109,12 +105,12 @@ def run_worker(worker: Worker) -> int:
         try:
             return runner.run(main(signals))
         finally:
-            insistence.call_off()
+            hard_exit.cancel()
             _close(runner, patience=0.0 if worker.left_behind else 1.0)
 
 
 def _close(runner: asyncio.Runner, patience: float) -> None:
-    """Closing waits for every task; a handler that ignores being cancelled is left behind: its task was settled."""
+    """Close the loop, unless a handler ignores its cancellation: closing would wait for it. Its task is settled."""
     loop = runner.get_loop()
     left = asyncio.all_tasks(loop)
     for task in left:
@@ -122,18 +118,18 @@ def _close(runner: asyncio.Runner, patience: float) -> None:
     if left:
         _, left = loop.run_until_complete(asyncio.wait(left, timeout=patience))
     if left:
-        logger.warning("%d handlers that ignore being cancelled are left behind", len(left))
+        logger.warning("%d handlers ignore their cancellation and are left behind", len(left))
     else:
         runner.close()
 
 
 def run_supervised(worker: Worker) -> int:
-    """Several workers, each in a process of its own."""
-    return Supervisor(worker).run()
+    """Run several workers, each in its own process."""
+    return WorkerSupervisor(worker).run()
 
 
-class Supervisor(Family):
-    """Workers; the tasks of one that died are given back at once."""
+class WorkerSupervisor(Supervisor):
+    """Gives back the tasks of a dead worker at once, and renews the leases of one that is frozen."""
 
     kind = "worker"
     passes_on = (signal.SIGTSTP,)
@@ -146,57 +142,57 @@ class Supervisor(Family):
         self._bus = worker.bus
         self._beats: dict[str, SharedBeat] = {}
         self._frozen: dict[str, float] = {}
-        """Children that stand still, and when the last of their tasks has no time left."""
-        self._look_at = 0.0
+        """Children that do not run, with the latest deadline of their tasks."""
+        self._check_at = 0.0
         for companion in worker.config.companions:
             listen = getattr(companion, "listen_to_supervisor", None)
             if listen is not None:
                 listen(self._bus)
 
-    def live(self, child: Child) -> int:
+    def live(self, child: SupervisedProcess) -> int:
         return run_worker(Worker(self._app, self._config, worker_id=child.name, shared=self._beats[child.name]))
 
-    def _spawn(self, child: Child) -> None:
+    def _spawn(self, child: SupervisedProcess) -> None:
         self._beats[child.name] = SharedBeat(self._config.concurrency)
         super()._spawn(child)
         if not child.pid:  # it could not be started
             self._beats.pop(child.name).close()
 
-    def tend(self) -> float:
-        """Replace children that only finish what they have, and keep the leases of those that stand still."""
+    def check_children(self) -> float:
+        """Replace children that are draining, and renew the leases of those that are frozen."""
         now, interval = time.monotonic(), self._config.lease / 6
-        if now < self._look_at:
-            return self._look_at - now
-        self._look_at = now + interval
+        if now < self._check_at:
+            return self._check_at - now
+        self._check_at = now + interval
         for child in list(self._children.values()):
             beat = self._beats[child.name].read()
             if beat.is_draining and not child.is_replaced and not self._stopping:
                 child.is_replaced = True
-                self._spawn(Child(child.index, str(uuid.uuid4())))
+                self._spawn(SupervisedProcess(child.index, str(uuid.uuid4())))
             if beat.at and now - beat.at > self._config.lease / 2:
                 self._keep(child, beat, now - beat.at)
             elif child.name in self._frozen:
                 del self._frozen[child.name]
-                logger.warning("worker process %d moves again", child.pid)
+                logger.warning("worker process %d runs again", child.pid)
         return interval
 
-    def _keep(self, child: Child, beat: Beat, seconds: float) -> None:
-        """A child that stands still is alive, so its tasks are not to be run elsewhere while they have time. When none
-        of them has any left, it hangs."""
+    def _keep(self, child: SupervisedProcess, beat: Beat, seconds: float) -> None:
+        """A frozen child is alive, so no other worker may run its tasks before their deadlines. After the last deadline
+        it counts as hung and is killed."""
         if is_stopped(child.pid):
             return
         until = self._frozen.get(child.name)
         if until is not None and until <= time.monotonic():
-            logger.critical("worker process %d stands still after the deadlines of all its tasks: killed", child.pid)
+            logger.critical("worker process %d is frozen after the deadlines of all its tasks and is killed", child.pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
             return
         try:
             kept = asyncio.run(keep_leases(self._app, self._config, self._queues, child.name, beat))
-        except Exception as exc:  # whatever it is, the other children are not to end with it
+        except Exception as exc:  # no failure may end the other children
             known = isinstance(exc, VeredusError | TimeoutError)
             logger.warning(
-                "worker process %d stands still; its leases cannot be renewed: %s",
+                "worker process %d is frozen, and its leases cannot be renewed: %s",
                 child.pid,
                 exc,
                 exc_info=None if known else exc,
@@ -207,7 +203,7 @@ class Supervisor(Family):
         self._frozen[child.name] = max(kept.until, until or kept.until)
         if until is None:
             logger.warning(
-                "worker process %d has stood still for %.1f s, as when C code holds the GIL: its supervisor renews the"
+                "worker process %d has been frozen for %.1f s, as when C code holds the GIL: its supervisor renews the"
                 " leases of its %d tasks until their deadlines: %s",
                 child.pid,
                 seconds,
@@ -218,18 +214,18 @@ class Supervisor(Family):
     def patience(self) -> float:
         return self._config.shutdown_timeout + KILL_AFTER
 
-    def look_first(self, signals: StopSignals) -> None:
-        """Redis is asked once, in the parent: children that cannot start would only be restarted."""
+    def check_first(self, signals: StopSignals) -> None:
+        """Check in the parent that Redis can be reached: otherwise the children would be restarted over and over."""
 
         async def reach() -> None:
             loop, wanted = asyncio.get_running_loop(), asyncio.Event()
 
-            def told() -> None:
+            def on_signal() -> None:
                 self._stopping = True
                 with contextlib.suppress(RuntimeError):  # the loop is closed: Redis has answered
                     loop.call_soon_threadsafe(wanted.set)
 
-            signals.tell(told)
+            signals.notify(on_signal)
             redis = self._app.open_redis("veredus-supervisor")
             try:
                 await done_unless(wanted, redis.command("PING", key=""))
@@ -238,17 +234,17 @@ class Supervisor(Family):
 
         asyncio.run(reach())
 
-    def ended(self, child: Child, code: int) -> int:
+    def ended(self, child: SupervisedProcess, code: int) -> int:
         self._beats.pop(child.name, None)
         self._frozen.pop(child.name, None)
         if code == EXIT_RECYCLE:
             if not self._stopping and not child.is_replaced:
-                self._spawn(Child(child.index, str(uuid.uuid4())))
+                self._spawn(SupervisedProcess(child.index, str(uuid.uuid4())))
             return 0
         if code == 0:
             return 0
-        self.complain(child, code)
-        was_stopping = self._stopping  # a stop that is asked for while its tasks are given back was not disturbed by it
+        self.log_exit(child, code)
+        was_stopping = self._stopping  # a stop requested during the next call is not disturbed by this exit
         self._give_back(child)
         if was_stopping:
             return 0 if code == -signal.SIGTERM else 1
@@ -257,23 +253,23 @@ class Supervisor(Family):
         self.replace(child)
         return 0
 
-    def _give_back(self, child: Child) -> None:
+    def _give_back(self, child: SupervisedProcess) -> None:
         try:
             count = asyncio.run(give_back(self._app, self._config, child.name, self._bus))
-        except Exception as exc:  # whatever it is, the other children are not to end with it
+        except Exception as exc:  # no failure may end the other children
             known = isinstance(exc, VeredusError)
             logger.warning(
-                "its tasks will be recovered when their leases run out: %s", exc, exc_info=None if known else exc
+                "its tasks will be recovered when their leases expire: %s", exc, exc_info=None if known else exc
             )
         else:
             if count:
-                logger.warning("%d tasks that it had in hand were given back", count)
+                logger.warning("%d tasks of it were given back", count)
 
 
 async def give_back(app: Any, config: Any, dead_worker: str, bus: Bus) -> int:
-    """Recover what a dead worker held, without waiting for its leases to run out; told on `bus`."""
+    """Recover the tasks of a dead worker before its leases expire. Emits events on `bus`."""
     store = Store(app.open_redis("veredus-supervisor"), archive=app.archive)
-    clock = ServerClock()
+    clock, counts = ServerClock(), TypeCounts()
     recoverer = Recoverer(
         store,
         Work(store.redis, dead_worker, lease_ms=config.lease_ms, archive=store.archive),
@@ -281,14 +277,16 @@ async def give_back(app: Any, config: Any, dead_worker: str, bus: Bus) -> int:
         config,
         Mux(app.tasks, app.patterns, ()),
         clock,
-        Complaints(),
+        OutageLog(),
         bus,
+        records=AttemptRecords(dead_worker, redact=app.redact, counts=counts),
     )
     total = 0
     try:
         await store.set_clock(clock)
-        while (count := await recoverer.give_back(holding.owner(dead_worker, ""))) > 0:
+        while (count := await recoverer.give_back(lease_owner.owner(dead_worker, ""))) > 0:
             total += count
+        await Recorder(Stats(store.redis), str(uuid.uuid4()), counts, OutageLog()).step()
     finally:
         await store.close()
     return total

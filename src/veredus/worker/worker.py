@@ -1,4 +1,4 @@
-"""Worker: puts the roles together, starts them, and stops them without losing anything."""
+"""Worker: builds the roles, starts them, and stops them without losing a task."""
 
 from __future__ import annotations
 
@@ -12,69 +12,77 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
 
-from veredus import forks
+from veredus.client.children import ChildSender
 from veredus.client.client import Client
 from veredus.clock import ServerClock
-from veredus.errors import CommandRefused, ConfigError, NotReady, StoreError, WorkerStopped
+from veredus.errors import CommandRefused, StoreError, WorkerStopped
 from veredus.events import Bus, RoleRestarted, TaskOverran
-from veredus.model.limits import queue_specs, task_specs
-from veredus.model.pools import POOLS, Rooms
-from veredus.model.settlement import Requeue
+from veredus.handlers.executors.processes import ProcessPool
+from veredus.handlers.executors.threads import ThreadPool
+from veredus.handlers.lifespan import close, open_lifespan
+from veredus.handlers.mux import Mux
+from veredus.handlers.reports import Reports
+from veredus.handlers.request_answers import RequestAnswers
+from veredus.model.pools import POOLS, FreeSlots
 from veredus.model.verdict import End
-from veredus.restarts import Restarts
-from veredus.store.roll import Roll
-from veredus.store.store import LARGEST_VALUE, Store
-from veredus.store.work import Work
+from veredus.process import forks
+from veredus.process.memory import resident_mb
+from veredus.process.outage_log import OutageLog
+from veredus.process.restarts import Restarts
+from veredus.store.store import LARGEST_VALUE, Store, when_ready
+from veredus.store.tasks.live_processes import LiveProcesses
+from veredus.store.tasks.stats import Stats
+from veredus.store.tasks.work import Work
 from veredus.wire.presence import ServerRecord
 from veredus.wire.types import shown, startable
-from veredus.worker.aggregation import Foundry
-from veredus.worker.announcement import announce, warn_of_eviction
-from veredus.worker.attempt import Workshop
+from veredus.worker.attempt import Attempt, InFlight
+from veredus.worker.attempt_records import AttemptRecords
+from veredus.worker.attempt_runner import AttemptRunner, Executors
 from veredus.worker.canceller import Canceller
-from veredus.worker.complaints import Complaints
 from veredus.worker.config import WorkerConfig
-from veredus.worker.executors.processes import ProcessPool
-from veredus.worker.executors.threads import ThreadPool
-from veredus.worker.hands import Attempt, Hands
-from veredus.worker.health import Signs
-from veredus.worker.lifespan import close, open_lifespan
-from veredus.worker.memory import resident_mb
-from veredus.worker.mux import Mux
-from veredus.worker.reports import Reports
-from veredus.worker.requests import Requests
+from veredus.worker.group_runner import GroupRunner
+from veredus.worker.health import WorkerSigns
+from veredus.worker.judge import Judge
+from veredus.worker.own_tasks import own_tasks
 from veredus.worker.role import Role, Roster
 from veredus.worker.roles.aggregator import IN_FLIGHT, Aggregator
+from veredus.worker.roles.child_relayer import ChildRelayer
+from veredus.worker.roles.follow_relayer import FollowRelayer
 from veredus.worker.roles.forwarder import Forwarder
+from veredus.worker.roles.go_watcher import GoWatcher
 from veredus.worker.roles.healthchecker import Healthchecker
-from veredus.worker.roles.heartbeater import Heartbeater
-from veredus.worker.roles.herald import Herald
+from veredus.worker.roles.heartbeater import Heartbeater, HeartbeatHooks
 from veredus.worker.roles.janitor import Janitor
-from veredus.worker.roles.limiter import Limiter
+from veredus.worker.roles.limiter import Limiter, limit_specs
+from veredus.worker.roles.pending_watcher import PendingWatcher
 from veredus.worker.roles.processor import Processor
+from veredus.worker.roles.recorder import Recorder
 from veredus.worker.roles.recoverer import Recoverer
-from veredus.worker.roles.scheduler import SchedulerRole
-from veredus.worker.roles.sharer import Sharer
+from veredus.worker.roles.scheduler_role import SchedulerRole
 from veredus.worker.roles.subscriber import Subscriber
 from veredus.worker.roles.syncer import Syncer
-from veredus.worker.roles.unserved import Unserved
-from veredus.worker.settlement import Settler
+from veredus.worker.roles.unserved_reporter import UnservedReporter
+from veredus.worker.roles.wake_listener import WakeListener
+from veredus.worker.settler import Settler
 from veredus.worker.shared_beat import SharedBeat
+from veredus.worker.shutdown import Shutdown
+from veredus.worker.startup import announce, check_server
+from veredus.worker.type_counts import TypeCounts
 
 if TYPE_CHECKING:
     from veredus.app import App
 
 logger = logging.getLogger("veredus.worker")
-T = TypeVar("T")
 
-LOADING_PATIENCE = 60.0
-"""Seconds to wait at the start for a server that is still loading."""
 EXIT_RECYCLE = 75
-"""A child that wants to be replaced ends with this code."""
+"""The exit code of a child that asks to be replaced."""
+LAST_RECORD = 2.0
+"""Seconds for the last record of the statistics."""
 EXIT_HUNG = 70
-"""A child whose event loop hangs ends itself with this code."""
+"""The exit code of a child that ends itself because its event loop hangs."""
 
 
 class Worker:
@@ -98,9 +106,9 @@ class Worker:
         self._largest_value = LARGEST_VALUE
         self._watcher: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
-        """Runs when this process is to be replaced because a handler does not end."""
+        """Set once this process is to be replaced because a handler does not end."""
         self.left_behind = False
-        """Whether it stopped without handlers that do not end: their tasks are settled, so the process ends at once."""
+        """Whether handlers still run after the stop. Their tasks are settled, so the process must end at once."""
 
     def run(self) -> int:
         """Work until stopped by a signal (or, with `burst`, until the queues are empty); returns the exit code."""
@@ -123,7 +131,7 @@ class Worker:
     async def start(self) -> None:
         """Connect, open the lifespan and start the roles. Raises StoreError when Redis cannot be reached."""
         if self._status != "new":
-            raise WorkerStopped("this worker was started before; make a new one")
+            raise WorkerStopped("this worker has already been started; create a new one")
         self._loop = asyncio.get_running_loop()
         forks.end_in(self._loop)
         self._clock = ServerClock()
@@ -131,7 +139,8 @@ class Worker:
         self._store = Store(redis, archive=self.app.archive)
         self._lifespan = contextlib.AsyncExitStack()
         try:
-            await self._check_server()
+            await check_server(self._store, self._clock)
+            self._largest_value = await self._store.largest_value()
             await open_lifespan(self.app, self._lifespan)
             self._compose()
         except BaseException:
@@ -149,9 +158,9 @@ class Worker:
         announce(self.app, self.config, self.queues, self.worker_id, redis.where())
 
     async def _begin(self) -> None:
-        """From here on others can see it."""
-        await self._when_ready(self._register)
-        await self._when_ready(self._limiter.declare)
+        """From here on the worker is visible in Redis."""
+        await when_ready(self._register)
+        await when_ready(self._limiter.declare)
         self._heartbeater.start()
         if self.config.burst:
             await self._forwarder.step()
@@ -163,7 +172,7 @@ class Worker:
             await self._companions.enter_async_context(companion(self))
 
     async def _register(self) -> None:
-        """A list of queues that is no set holds up no worker; the recoverer registers them once that is mended."""
+        """A damaged list of queues does not stop a worker. The recoverer registers them once the list is repaired."""
         try:
             await self._store.register(list(self.queues))
         except CommandRefused as exc:
@@ -172,10 +181,29 @@ class Worker:
             logger.error("the queues of this worker cannot be registered: %s", exc)
 
     def _compose(self) -> None:
-        config, store, largest = self.config, self._store, self._largest_value
+        store, config = self._store, self.config
         self._restarts = Restarts(self._restarted)
-        complaints = Complaints(many_servers=store.redis.address.kind == "cluster")
-        names = {name: task.run_in for name, task in self.app.tasks.items()}
+        self._outages = OutageLog(many_servers=store.redis.address.kind == "cluster")
+        own = own_tasks(self.app, store) if self.app.tasks or self.app.patterns else {}
+        self._tasks = {**own, **self.app.tasks}
+        self._mux = Mux(self._tasks, self.app.patterns, self.app.middlewares)
+        self._compose_execution()
+        self._compose_roles()
+        self._heartbeater = Heartbeater(
+            lambda: self.app.open_redis(f"veredus-heart-{self.worker_id[:8]}"),
+            config,
+            self._in_flight,
+            self._clock,
+            HeartbeatHooks(self._describe, self._overran, self._hung, self._records.shown_payload),
+            self._outages,
+            self._restarts,
+            self._shared,
+        )
+
+    def _compose_execution(self) -> None:
+        """From a dequeued task to its settlement."""
+        config, store = self.config, self._store
+        names = {name: task.run_in for name, task in self._tasks.items()}
         patterns = {name: task.run_in for name, task in self.app.patterns.items()}
         self._pools = {*names.values(), *patterns.values()} or {"loop"}
         self._startable = startable(names, patterns)
@@ -185,149 +213,149 @@ class Worker:
             lease_ms=config.lease_ms,
             archive=store.archive,
             startable=self._startable,
+            time=self._clock.time,
         )
-        self._hands = Hands(config.concurrency, lambda: self._processor.wake())
-        self._syncer = Syncer(1.0, complaints)
-        self._settler = Settler(self._work, self._hands, self.bus, self._syncer.keep)
+        self._counts = TypeCounts()
+        self._records = AttemptRecords(
+            self.worker_id, redact=self.app.redact, tracebacks=config.tracebacks, counts=self._counts
+        )
+        self._in_flight = InFlight(config.concurrency, lambda: self._processor.wake())
+        self._syncer = Syncer(1.0, self._outages)
+        self._settler = Settler(self._work, self._in_flight, self.bus, self._syncer.keep)
         self._syncer.settler = self._settler
         self._threads = ThreadPool(config.threads, lambda: self._processor.wake())
         self._group_threads = ThreadPool(IN_FLIGHT, lambda: None)
+        self._step_threads = ThreadPool(config.concurrency, lambda: None)
         self._processes = ProcessPool(config.process_pool)
-        mux = Mux(self.app.tasks, self.app.patterns, self.app.middlewares)
-        reports = Reports(store.results, self._clock, Requests(store.outbox, self._clock), max_result=largest)
-        self._workshop = Workshop(
-            config, mux, self._hands, self._settler, self.bus, self._clock, self._threads, self._processes,
-            self.app.result_ttl, reports, max_result=largest,
-        )  # fmt: skip
-        unserved = Unserved(Roll(store.redis), config.lease / 2, complaints)
-        sharer = Sharer(Roll(store.redis), self.queues, complaints)
+        requests = RequestAnswers(store.outbox, self._clock)
+        self._attempt_runner = AttemptRunner(
+            config,
+            self._mux,
+            self._settler,
+            Judge(config, self._work, requests, self.app.result_ttl),
+            Executors(self._threads, self._processes),
+            Reports(
+                store,
+                self._clock,
+                requests,
+                max_result=self._largest_value,
+                threads=self._step_threads,
+                on_park=self._in_flight.park,
+                children=ChildSender(self._client(), self.app.function_of),
+            ),
+            requests,
+            self._records,
+            self._counts,
+            bus=self.bus,
+            clock=self._clock,
+        )
+        self._shutdown = Shutdown(self._in_flight, self._settler, self._attempt_runner)
+
+    def _compose_roles(self) -> None:
+        config, store, outages, queues = self.config, self._store, self._outages, list(self.queues)
+        live_processes = LiveProcesses(store.redis)
+        unserved_reporter = UnservedReporter(live_processes, config.lease / 2, outages)
+        go_watcher = GoWatcher(live_processes, queues, outages)
+        wake_listener = WakeListener(
+            store.redis,
+            queues,
+            self.worker_id,
+            outages,
+            by_server=store.delays.by_server,
+            on_wake=lambda queue: self._processor.found(queue),
+        )
         self._processor = Processor(
             self._work,
-            store.redis,
             self.queues,
-            strict=config.strict,
-            lease=config.lease,
-            hands=self._hands,
-            workshop=self._workshop,
-            bus=self.bus,
-            complaints=complaints,
-            rooms=self._rooms,
-            on_unknown=unserved.met,
-            shares=sharer.shares,
+            config,
+            self._attempt_runner,
+            self.bus,
+            outages,
+            free_slots=self._free_slots,
+            channel_of=wake_listener.channel_of,
+            on_unknown=unserved_reporter.met,
+            shares=go_watcher.shares,
         )
         self._forwarder = Forwarder(
-            store.delays, list(self.queues), config.forward_interval, complaints, self.bus, self._processor.found
+            store.delays, queues, config.forward_interval, outages, self.bus, self._processor.found
         )
         self._recoverer = Recoverer(
-            store, self._work, self.worker_id, config, mux, self._clock, complaints, self.bus,
-            list(self.queues), lambda: self._heartbeater.steady_since,
+            store, self._work, self.worker_id, config, self._mux, self._clock, outages, self.bus,
+            queues, lambda: self._heartbeater.steady_since, self._records,
         )  # fmt: skip
-        canceller = Canceller(store.cancels, self._hands)
-        herald = Herald(store, list(self.queues), config.janitor_interval, complaints)
+        canceller = Canceller(store.cancels, self._in_flight)
+        follow_relayer = FollowRelayer(store, queues, config.janitor_interval, outages)
+        child_relayer = ChildRelayer(store, config.janitor_interval, outages)
         subscriber = Subscriber(
             store.redis,
-            list(self.queues),
-            complaints,
-            canceller.told,
-            self._forwarder.wake,
-            self._processor.room,
-            herald.wake,
+            queues,
+            outages,
+            on_cancel=canceller.cancel,
+            on_delay=self._forwarder.wake,
+            on_room=self._processor.below_limit,
+            on_follow=follow_relayer.wake,
+            on_ended=child_relayer.wake,
         )
+        pending_watcher = PendingWatcher(
+            store.redis, self._work, queues, self.worker_id, outages,
+            asleep=self._processor.asleep, found=self._processor.found,
+        )  # fmt: skip
+        self._recorder = Recorder(Stats(store.redis), self.worker_id, self._counts, outages)
         roles: list[Role] = [
             self._syncer,
-            herald,
+            follow_relayer,
+            child_relayer,
             self._recoverer,
             subscriber,
-            Janitor(store, config.janitor_interval, complaints),
-            unserved,
+            wake_listener,
+            pending_watcher,
+            Janitor(store, config.janitor_interval, outages),
+            self._recorder,
+            unserved_reporter,
         ]
         if config.share_with_go and not config.burst:
-            roles.append(sharer)
+            roles.append(go_watcher)
         if config.health_check is not None:
-            roles.append(Healthchecker(store, config.health_check, config.health_check_interval, complaints))
+            roles.append(Healthchecker(store, config.health_check, config.health_check_interval, outages))
         if any(one.queue is None or one.queue in self.queues for one in self.app.aggregations):
-            roles.append(self._aggregator(complaints))
-        self._limiter = Limiter(store.limits, self._limit_specs(), complaints)
+            roles.append(self._aggregator(outages))
+        self._limiter = Limiter(store.limits, limit_specs(self.app, queues), outages)
         if self._limiter.has_limits:
             roles.append(self._limiter)
         roles += [self._forwarder, self._processor]
         self._scheduler: SchedulerRole | None = None
         if config.scheduler and self.app.schedules and not config.burst:
-            client = Client(store, max_payload=self.app.max_payload, clock=self._clock)
-            self._scheduler = SchedulerRole(self.app.scheduler_on(client), complaints)
+            client = self._client()
+            self._scheduler = SchedulerRole(self.app.scheduler_on(client), outages)
             roles.append(self._scheduler)
         self._roster = Roster(roles, self._restarts)
-        self._heartbeater = Heartbeater(
-            lambda: self.app.open_redis(f"veredus-heart-{self.worker_id[:8]}"),
-            config,
-            self._hands,
-            self._clock,
-            self._describe,
-            self._overran,
-            self._hung,
-            complaints,
-            self._restarts,
-            self._shared,
-        )
 
-    def _aggregator(self, complaints: Complaints) -> Aggregator:
-        """Its functions have threads of their own: handlers that fill the worker's must not hold up the groups."""
-        client = Client(self._store, max_payload=self.app.max_payload, clock=self._clock)
-        foundry = self._foundry_for(client, self._processor.found)
-        return Aggregator(self._store.groups, self.app.aggregations, self.queues, foundry, complaints)
+    def _aggregator(self, outages: OutageLog) -> Aggregator:
+        """Aggregation functions have their own threads, so that busy handlers do not delay the groups."""
+        client = self._client()
+        group_runner = self._group_runner_for(client, self._processor.found)
+        return Aggregator(self._store.groups, self.app.aggregations, self.queues, group_runner, outages)
 
-    def _foundry_for(self, client: Client, on_work: Callable[[str], None]) -> Foundry:
+    def _group_runner_for(self, client: Client, on_work: Callable[[str], None]) -> GroupRunner:
         mux = Mux(self.app.tasks, self.app.patterns, ())
         delay_of = functools.partial(mux.retry_delay, default=self.config.retry_delay)
-        return Foundry(self._store.groups, client, self.bus, self._clock, self._group_threads, on_work, delay_of)
+        return GroupRunner(self._store.groups, client, self.bus, self._clock, self._group_threads, on_work, delay_of)
 
-    async def _check_server(self) -> None:
-        """Refuse what cannot work, warn of what will lose tasks."""
-        # Before the first task is taken: with a wrong clock, deadlines would seem to have passed.
-        await self._when_ready(lambda: self._store.set_clock(self._clock))
-        info = await self._when_ready(lambda: self._store.redis.command("INFO", "server", key=""))
-        info = info.decode(errors="replace")
-        version = next((line.split(":")[1] for line in info.splitlines() if line.startswith("redis_version:")), "")
-        numbers = tuple(int(part) for part in version.strip().split(".")[:2] if part.isdigit())
-        if numbers and numbers < (6, 2):
-            raise ConfigError("redis server", version.strip(), "Redis 6.2 or newer, or Valkey")
-        await warn_of_eviction(self._store)
-        self._largest_value = await self._store.largest_value()
+    def _client(self) -> Client:
+        """Sends over this worker's connection."""
+        return Client(self._store, max_payload=self.app.max_payload, clock=self._clock)
 
-    async def _when_ready(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """A server that has just been started reads its data first: that is no reason to give up."""
-        give_up = time.monotonic() + LOADING_PATIENCE
-        while True:
-            try:
-                return await ask()
-            except NotReady as exc:
-                if time.monotonic() > give_up:
-                    raise
-                logger.warning("the server is not ready yet: %s", exc)
-                await asyncio.sleep(1.0)
-
-    def _rooms(self) -> Rooms:
-        """How many more handlers each pool can start now. A pool that no task of the app uses has no room."""
-        free, busy = self._hands.free, self._hands.busy_in
+    def _free_slots(self) -> FreeSlots:
+        """How many more handlers each pool can start now; 0 for a pool that no task of the app uses."""
+        free, busy = self._in_flight.free, self._in_flight.busy_in
         if self.config.max_tasks:
-            free = min(free, self.config.max_tasks - self._workshop.started)
-        rooms = {
+            free = min(free, self.config.max_tasks - self._attempt_runner.started)
+        slots = {
             "loop": free,
-            "thread": min(free, self._threads.room(busy["thread"])),
-            "process": min(free, self._processes.room(busy["process"])),
+            "thread": min(free, self._threads.free(busy["thread"])),
+            "process": min(free, self._processes.free(busy["process"])),
         }
-        return Rooms(*[max(0, rooms[pool]) if pool in self._pools else 0 for pool in POOLS])
-
-    def _limit_specs(self) -> dict[str, dict[str, str]]:
-        """The limits of the queues that this worker serves, as the app has them; those that it no longer has, too."""
-        specs: dict[str, dict[str, str]] = {queue: {} for queue in self.queues}
-        for name, task in [*self.app.tasks.items(), *self.app.patterns.items()]:
-            if task.options.queue in specs:
-                specs[task.options.queue] |= task_specs(name, task.limits)
-        for queue, limits in self.app.limits.items():
-            if queue in specs:
-                specs[queue] |= queue_specs(limits)
-        return specs
+        return FreeSlots(*[max(0, slots[pool]) if pool in self._pools else 0 for pool in POOLS])
 
     def _describe(self) -> ServerRecord:
         return ServerRecord(
@@ -339,37 +367,37 @@ class Worker:
             strict_priority=self.config.strict,
             status=self._status,
             started_at=self._started_at,
-            active_worker_count=self._hands.busy,
+            active_worker_count=self._in_flight.busy,
             startable=shown(self._startable, [(one.pattern, one.queue or "") for one in self.app.aggregations]),
         )
 
     @property
-    def signs(self) -> Signs:
-        """What its health is judged by."""
+    def signs(self) -> WorkerSigns:
+        """The facts that decide whether this worker is healthy."""
         started = self._status != "new"
-        return Signs(
+        return WorkerSigns(
             status=self._status,
             beat_age=time.monotonic() - self._heartbeater.beaten_at if started else 0.0,
             lease=self.config.lease,
             restarting=tuple(self._restarts.problems()) if started else (),
-            busy=self._hands.busy if started else 0,
-            overrun=self._hands.overrun(time.monotonic()) if started else 0,
+            busy=self._in_flight.busy if started else 0,
+            overrun=self._in_flight.overrun(time.monotonic()) if started else 0,
             restarts=dict(self._restarts.counts) if started else {},
         )
 
     # Running.
 
     def request_stop(self) -> None:
-        """Finish what runs, then stop. Asked twice: give back what runs, now."""
+        """Finish running tasks, then stop. A second call gives running tasks back at once."""
         if self._stop_requested.is_set():
             self._abort_requested.set()
         self._stop_requested.set()
 
     def quiet(self) -> None:
-        """Take no new tasks, but stay alive."""
+        """Take no new tasks, but keep running."""
         self._quiet = True
         if self._status == "new":
-            return  # it will not even take the first ones
+            return  # `_begin` calls this again
         self._status = "stopped"
         self._processor.stop()
 
@@ -378,26 +406,26 @@ class Worker:
         await self._stop_requested.wait()
 
     async def _watch(self) -> None:
-        """Conditions under which a worker ends by itself."""
+        """Stop the worker when a condition of its settings is met: burst, max_tasks, max_memory."""
         config = self.config
         while not self._stop_requested.is_set():
             await asyncio.sleep(0.05 if config.burst or config.max_tasks else 1.0)
-            settled = not self._hands.held() and self._settler.idle and self._syncer.idle
+            settled = not self._in_flight.held() and self._settler.idle and self._syncer.idle
             if config.burst and settled and self._processor.all_empty and not await self._is_more():
                 self.request_stop()
-            elif config.max_tasks and self._workshop.started >= config.max_tasks:
-                self._recycle(f"it has run {self._workshop.started} tasks")
+            elif config.max_tasks and self._attempt_runner.started >= config.max_tasks:
+                self._recycle(f"it has run {self._attempt_runner.started} tasks")
             elif config.max_memory and (used := resident_mb()) > config.max_memory:
                 self._recycle(f"it uses {used} MB")
 
     async def _is_more(self) -> bool:
-        """Before a burst ends: a task whose turn has just come, or that waits for a limit, is not seen yet."""
+        """Before a burst ends: the processor may not have seen a task that waits for a limit or for its order key."""
         more, passed_over = False, self._processor.passed_over
         for queue in self.queues:
             try:
                 is_waiting = await self._store.limits.waits(queue, but_pending=queue in passed_over)
             except CommandRefused:
-                continue  # a damaged queue: nobody can take anything from it
+                continue  # a damaged queue: no worker can take anything from it
             except StoreError:
                 return True
             if is_waiting:
@@ -409,7 +437,7 @@ class Worker:
         return self._stop_requested.is_set()
 
     def _restarted(self, name: str) -> None:
-        """Also called from the heartbeater's thread; listeners are called on the loop."""
+        """Called from any thread; listeners run on the loop."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self.bus.emit, RoleRestarted(name))
 
@@ -420,11 +448,11 @@ class Worker:
             self.request_stop()
 
     def _overran(self, attempt: Attempt) -> None:
-        """A handler that runs on after its deadline cannot be ended, but its process can, when the others are done."""
+        """A handler that ignores its deadline cannot be stopped, but its process can, once the other tasks are done."""
         self.bus.emit(TaskOverran(attempt.message, attempt.where))
         if self._shared is not None and self._draining is None and not self._stop_requested.is_set():
             logger.warning(
-                "this process takes no more tasks, and is replaced when all but task %s (%s) have ended",
+                "this process takes no more tasks, and is replaced when all tasks but %s (%s) have ended",
                 attempt.task_id,
                 attempt.kind,
             )
@@ -434,15 +462,15 @@ class Worker:
             self._draining = asyncio.create_task(drain)
 
     async def _drain(self, stuck: Attempt) -> None:
-        for attempt in self._hands.running():
-            if attempt.lease.latest == math.inf:  # it waits for a slot, which may never be free again
+        for attempt in self._in_flight.running():
+            if attempt.lease.latest == math.inf:  # it waits for a slot that may never be free again
                 attempt.force(End.ABORTED)
-        while tasks := self._running_tasks(stuck_too=False):
+        while tasks := self._shutdown.unfinished(stuck_too=False):
             await asyncio.wait(tasks, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
         self._recycle(f"task {stuck.task_id} ({stuck.kind}) does not end")
 
     def _hung(self, what: str) -> None:
-        """Called from the heartbeater's thread: a process whose loop hangs cannot be ended in any gentler way."""
+        """Called from the heartbeater's thread. A process whose event loop hangs cannot be stopped any other way."""
         logger.critical("%s: this process ends and is replaced", what)
         sys.stderr.flush()
         os._exit(EXIT_HUNG)
@@ -450,8 +478,8 @@ class Worker:
     # Stopping.
 
     async def stop(self) -> None:
-        """Senders stop before receivers; running handlers get their time; the rest is given back; nothing earned is
-        lost."""
+        """Take no new tasks, let running handlers finish for `shutdown_timeout`, give back the rest, write
+        everything."""
         if self._status in ("new", "closed"):
             return
         self._stop_requested.set()
@@ -463,67 +491,23 @@ class Worker:
             await self._roster.stop(self._scheduler)
         await self._roster.stop(self._forwarder)
         await self._roster.stop(self._processor)
-        await self._finish_running(self.config.shutdown_timeout)
-        await self._give_back_running()
+        # If this process stops because of stuck handlers, it does not wait for them.
+        stuck_too = self._draining is None
+        await self._shutdown.finish(self.config.shutdown_timeout, self._abort_requested, stuck_too=stuck_too)
+        await self._shutdown.give_back()
         await self._settler.drain()
         await self._roster.stop_all()
         await self._settler.drain()
+        with contextlib.suppress(StoreError, TimeoutError):  # a few seconds of the statistics are lost then
+            async with asyncio.timeout(LAST_RECORD):
+                await self._recorder.step()
         self._threads.close()
         self._processes.close()
         self._group_threads.close()
+        self._step_threads.close()
         await close(self._companions, "a companion")
         await close(self._lifespan, "the lifespan")
         self._status = "closed"
         await self._heartbeater.stop()
-        await self._end_stuck()
+        self.left_behind = await self._shutdown.end_stuck()
         await self._store.close()
-
-    async def _finish_running(self, seconds: float) -> None:
-        """Handlers that are stuck get this time only if a stop was asked for, not if it is because of them."""
-        stuck_too = self._draining is None
-        tasks = self._running_tasks(stuck_too)
-        if not tasks:
-            return
-        logger.info("stopping: %d running tasks have up to %g s to finish", len(tasks), seconds)
-        abort = asyncio.create_task(self._abort_requested.wait())
-        ends = time.monotonic() + seconds
-        while tasks and not abort.done() and (left := ends - time.monotonic()) > 0:
-            await asyncio.wait([*tasks, abort], timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            tasks = self._running_tasks(stuck_too)
-        abort.cancel()
-
-    async def _give_back_running(self) -> None:
-        running = [attempt for attempt in self._hands.running() if attempt.forced is not End.TIMED_OUT]
-        if not running:
-            return
-        logger.warning("giving back %d tasks that did not finish in time", len(running))
-        for attempt in running:
-            attempt.force(End.ABORTED)
-        tasks = [attempt.task for attempt in running if attempt.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=1.0)
-        # Handlers that ignore being cancelled: their tasks go back all the same, and what they do later is void.
-        for attempt in running:
-            if attempt.running:
-                self._settler.settle(attempt.queue, Requeue(attempt.task_id, attempt.owner), attempt)
-
-    async def _end_stuck(self) -> None:
-        """Handlers that run on after their deadline: their attempts end as timed out, as late as can be, so that the
-        next attempt does not begin before this process has ended."""
-        stuck = [attempt for attempt in self._hands.running() if attempt.forced is End.TIMED_OUT]
-        if not stuck:
-            return
-        self.left_behind = True
-        logger.warning("%d handlers that do not end are left behind; their tasks have timed out", len(stuck))
-        await asyncio.gather(*(self._workshop.end_without_handler(attempt) for attempt in stuck))
-        await self._settler.drain()
-
-    def _running_tasks(self, stuck_too: bool = True) -> list[asyncio.Task[Any]]:
-        now = time.monotonic()
-        return [
-            attempt.task
-            for attempt in self._hands.held()
-            if attempt.task is not None
-            and not attempt.task.done()
-            and (stuck_too or not (attempt.running and attempt.lease.is_overrun(now)))
-        ]

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.gateway.support import JsonClient
 from tests.support.waiting import until
-from veredus.gateway.server import Gateway
+from veredus.gateway.gateway import Gateway
 
 FIRST_FINAL = 4500
 SUPERSEDED = 4503

@@ -144,6 +144,10 @@ async def _leaves_the_group(stage: GatewayStage) -> None:
 async def _asks_twice(stage: GatewayStage) -> None:
     """It runs, but its connection breaks before the accept has come: the client sends it again."""
     await stage.ada.begin(1, "wait_there", "x")
+    await until(stage.ada.has(lambda: "x" in stage.attempts or 1 in stage.ada.rejected), what="the handler or a reject")
+    if 1 in stage.ada.rejected:
+        await stage.left_nothing(1, "x")
+        await stage.ada.begin(1, "wait_there", "x")
     await until(lambda: "x" in stage.attempts, what="the handler")
     await until(stage.ada.has(lambda: "accept" in stage.ada.told.get(1, ())), what="the accept")
     stage.ada.told.clear()
@@ -183,7 +187,9 @@ async def _asks_a_closed_queue(stage: GatewayStage) -> None:
         await stage.ask(2, "there", "x")
 
 
-def _cancels(action: str) -> On:
+def _cancels(action: str, last: str) -> On:
+    """Until the client was told and the last call was made: the client is told first."""
+
     async def act(stage: GatewayStage) -> None:
         frame = {"t": "request", "rid": 1, "action": action, "body": {"name": "x"}}
         await stage.ada.send(frame)
@@ -191,6 +197,7 @@ def _cancels(action: str) -> On:
         while 1 not in stage.ada.told or "499" not in stage.ada.told[1]:
             await stage.ada.send({"t": "cancel", "rid": 1})
             await stage.ada.wait_a_moment(lambda: "499" in stage.ada.told.get(1, ()))
+        await until(lambda: last in stage.proxy.calls, what=f"the call {last}")
 
     return act
 
@@ -293,7 +300,7 @@ REQUESTS: list[Scenario] = [
         "cancel-here",
         ("outbox-respond",),
         _ada,
-        _cancels("wait_here"),
+        _cancels("wait_here", "outbox-respond"),
         _ran("1: 499"),
         in_order=False,
     ),
@@ -301,7 +308,7 @@ REQUESTS: list[Scenario] = [
         "cancel-there",
         ("outbox-respond", "cancel-cancel"),
         _ada_and_worker,
-        _cancels("wait_there"),
+        _cancels("wait_there", "cancel-cancel"),
         Scene({"x": (1,)}, {}, 1, more={"ada": ("1: 499",)}),
         in_order=False,
     ),

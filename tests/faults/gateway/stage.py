@@ -10,11 +10,13 @@ from tests.faults.scenario import Step
 from tests.faults.stage import Scene, Stage
 from tests.gateway.support import gateway
 from tests.support.keyspace import snapshot
+from tests.support.timed import at
 from tests.support.waiting import until
 from veredus import App, current
+from veredus.errors import StoreError
 from veredus.gateway.auth import Identity
-from veredus.gateway.server import Gateway
-from veredus.store.sessions import SessionRow
+from veredus.gateway.gateway import Gateway
+from veredus.store.sessions.sessions import SessionRow
 from veredus.store.store import Store
 from veredus.wire import keys, session_keys
 
@@ -122,7 +124,7 @@ class GatewayStage(Stage):
     async def left_nothing(self, rid: int, name: str) -> None:
         await self.proxy.all_executed()
         sid, told = self.ada.sid, "after a reject"
-        await until(lambda: not self.gateway.router._errands._running, what="the end of all tries")
+        await until(lambda: not self.gateway.router._background._running, what="the end of all tries")
         record: Any = await self.redis.hget(session_keys.requests(sid), str(rid))
         assert record is None or record.startswith(b"B"), f"{told}, the request is recorded as {record!r}"
         assert await self.redis.zscore(session_keys.deadlines(sid[:4]), f"{sid}.{rid}") is None, told
@@ -133,7 +135,7 @@ class GatewayStage(Stage):
     async def sweep_until(self, condition: Callable[[], Any]) -> None:
         """As a gateway does every two seconds, whatever came of the sweep before."""
         while not self.ada.has(condition)():
-            await self.gateway.upkeep._guarded("sweep", self.gateway.upkeep._sweep)
+            await self.gateway.maintenance._guarded("sweep", self.gateway.maintenance._sweep)
             await self.ada.wait_a_moment(condition)
 
     async def row(self, client: Patient | None = None) -> SessionRow | None:
@@ -178,13 +180,20 @@ class GatewayStage(Stage):
             await client.close()
         await until(lambda: not self.gateway.delivery.attached, what="the end of all connections")
         for _ in range(2):
-            await self.gateway.upkeep._release_strays()
+            await until(self._strays_are_released)
         await self._nothing_is_left()
 
+    async def _strays_are_released(self) -> bool:
+        """As the gateway's beat does: a call that meets the end of an outage is made again by the next one."""
+        try:
+            await self.gateway.maintenance._release_strays()
+        except StoreError:
+            return False
+        return True
+
     async def _nothing_is_left(self) -> None:
-        later = Store(self.store.redis)
         for n in (1, 2):  # what the first one finds out, the second one ends
-            later.sessions.partitions.now_ms = (await self._now_ms()) + n * LATER_MS
+            later = Store(at(self.store.redis, (await self._now_ms()) + n * LATER_MS))
             await later.sessions.sweep()
         found = {name: key for name, key in (await snapshot(self.redis)).items() if name.startswith("gw:")}
         kept = {name: key for name, key in found.items() if key.ttl == "none" and name not in NODES}

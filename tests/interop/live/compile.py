@@ -13,6 +13,7 @@ from benchmarks.peers.sides import go_side
 from tests.interop.live.peer import RELEASES, build, compiled
 
 MONITOR = Path(__file__).parent / "monitor"
+SEMAPHORE = Path(__file__).parent / "semaphore"
 
 
 def main() -> None:
@@ -21,6 +22,7 @@ def main() -> None:
         for release in RELEASES:
             build(folder, release)
         compiled(MONITOR, folder / "monitor")
+        compiled(SEMAPHORE, folder / "semaphore")
         go_side(folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from tests.support.servers import VALKEY_ONLY
 from tests.support.sizes import FULL
 from tests.support.waiting import until
 from veredus import App, Job
-from veredus.worker.roles import sharer
+from veredus.model.go_share import GoShare
+from veredus.worker.roles import go_watcher
 
 pytestmark = VALKEY_ONLY
 
@@ -26,7 +28,7 @@ TASKS, PAUSE = (300, 0.1) if FULL else (100, 0.05)
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharer, "INTERVAL", 0.3)
+    monkeypatch.setattr(go_watcher, "INTERVAL", 0.3)
 
 
 class Fleet:
@@ -127,8 +129,18 @@ async def test_a_go_server_that_takes_nothing_holds_tasks_up_once(program: Path,
 
 
 async def test_one_task_of_a_type_that_go_does_not_know_is_left_to_it_at_most(
-    program: Path, url: str, redis_client: Any
+    program: Path, url: str, redis_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Beside it Go takes what it finds by chance: how much that is depends on how busy the machine is."""
+    left: set[str] = set()
+    answered = GoShare.answered
+
+    def note(share: GoShare, rows: Any, rest: Iterable[tuple[str, str]], now: float) -> None:
+        rest = list(rest)
+        left.update(task_id for task_id, _ in rest)
+        answered(share, rows, rest, now)
+
+    monkeypatch.setattr(GoShare, "answered", note)
     async with go_peer(program, url) as peer:
         fleet = Fleet(url, peer)
         async with fleet.app as app:
@@ -138,7 +150,7 @@ async def test_one_task_of_a_type_that_go_does_not_know_is_left_to_it_at_most(
                 await fleet.send()
                 await until(lambda: len(fleet.here) == TASKS, seconds=60)
     processed, failed = await Look(redis_client, "shared").counters()
-    print(f"\nGo had no handler for {failed} of {TASKS} tasks")
+    print(f"\n{len(left)} of {TASKS} tasks was left for Go, which had no handler for {failed}")
     assert processed - failed == TASKS
-    assert failed <= 2, "the trial, and what Go found by chance"
+    assert len(left) == 1, "the trial"
     assert await check_invariant(redis_client) == []

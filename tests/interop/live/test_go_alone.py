@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.support import FAST
+from tests.integration.support import FAST, Look
 from tests.interop.live.peer import go_peer
 from tests.interop.live.python_side import PythonSide, same_listing
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
-from veredus import App, QueueClosed, QueueUnserved
+from veredus import App, Limit, QueueClosed, QueueUnserved
 
 pytestmark = VALKEY_ONLY
 
@@ -92,6 +93,28 @@ async def test_tasks_with_a_limit_run_after_go_deleted_the_queue(program: Path, 
             await app.enqueue("py:work", {}, queue="shared", limit_key="k")
             await until(lambda: side.ran)
     assert await redis_client.exists("asynq:{shared}:waiting:queue-key:k") == 0
+
+
+async def test_the_room_of_a_task_that_go_deleted_is_free_at_once(program: Path, url: str, redis_client: Any) -> None:
+    """It was let in by the end of the one before it, and Go deleted the queue before a worker took it."""
+    side, look = PythonSide(url), Look(redis_client, "shared")
+    side.app.limit("shared", Limit(concurrency=1, per="key"))
+    async with side.app as app, go_peer(program, url) as peer, app.worker("shared", **FAST):
+        side.may_end.clear()
+        first = await app.enqueue("py:work", {}, queue="shared", limit_key="k")
+        await until(lambda: side.began)
+        called = await app.enqueue("py:work", {}, queue="shared", limit_key="k")
+        await until(lambda: redis_client.exists("asynq:{shared}:waiting:queue-key:k"))
+        await app.inspector().pause("shared")
+        side.may_end.set()
+        await look.ends(first.id, "gone")
+        assert await redis_client.zrange("asynq:{shared}:called:queue-key:k", 0, -1) == [called.id.encode()]
+        await peer.do("delete_queue", queue="shared", force=True)
+        await redis_client.delete("asynq:{shared}:paused")
+        began = time.monotonic()
+        await app.enqueue("py:work", {}, queue="shared", limit_key="k")
+        await until(lambda: len(side.ran) == 2)
+        assert time.monotonic() - began < 8, "its room is not kept for ten seconds"
 
 
 async def test_a_queue_that_was_closed_stays_closed_when_go_deletes_it(program: Path, url: str) -> None:

@@ -39,6 +39,19 @@ CHUNK = 50
 LATEST = size(2.0, 10.0)
 """The longest delay."""
 GROUPS = ("g1", "g2", "g3")
+END_LEASES_OF_THE_DEAD = """
+local now = tonumber(redis.call('TIME')[1])
+local leases = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+for at = 1, #leases, 2 do
+    local id, ends = leases[at], tonumber(leases[at + 1])
+    local held = redis.call('HGET', ARGV[1] .. id, 'held') or ''
+    if now - 31 < ends and ends < now + 28 and tonumber(held:match('(%d+)$') or 0) ~= ends then
+        redis.call('ZADD', KEYS[1], 'XX', now - 60, id)
+    end
+end
+"""
+"""In one step: a task whose owner changes between a look at its lease and one at its owner would be taken for lost.
+A lease of Veredus ends by itself: its end is in `held`."""
 PLACES = ("pending", "active", "scheduled", "retry", "groups", "aggregation_sets")
 
 
@@ -239,13 +252,10 @@ class Storm:
     async def _a_minute_later(self) -> None:
         """Go's leases and sets end only after one and two minutes: a small storm lets them end at once, those of the
         dead. No handler of the living takes two seconds."""
-        now = (await self.client.time())[0]
         for queue in QUEUES:
             prefix = f"asynq:{{{queue}}}:"
-            for task_id, until_second in await self.client.zrange(f"{prefix}lease", 0, -1, withscores=True):
-                held = await self.client.hget(f"{prefix}t:{task_id.decode()}", "held")
-                if now - 31 < until_second < now + 28 and int((held or b":0").rpartition(b":")[2]) != until_second:
-                    await self.client.zadd(f"{prefix}lease", {task_id: now - 60}, xx=True)
+            await self.client.eval(END_LEASES_OF_THE_DEAD, 1, f"{prefix}lease", f"{prefix}t:")
+            now = (await self.client.time())[0]
             for name, until_second in await self.client.zrange(f"{prefix}aggregation_sets", 0, -1, withscores=True):
                 if until_second < now + 118:
                     await self.client.zadd(f"{prefix}aggregation_sets", {name: now - 1}, xx=True)
@@ -317,7 +327,7 @@ async def test_nothing_is_lost_or_run_twice_in_a_fleet_of_both(
     assert ledger.out_of_order() == []
     assert left == []
     assert doctor.returncode == 0
-    assert "every task is where it should be" in doctor.stdout
+    assert "no damage found in the queues" in doctor.stdout
     assert breaches == []
     assert set(run.by) == {"go", "python"}
     assert set(Counter(run.fleet.killed)) == {program.name for program in programs} | {"veredus"}

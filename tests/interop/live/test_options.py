@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.integration.support import FAST
 from tests.interop.live.peer import GoError, Release, go_peer
-from tests.interop.live.python_side import PythonSide, facts
+from tests.interop.live.python_side import PythonSide, facts, same_listing
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
-from veredus import TaskIdConflict
+from veredus import ConfigError, TaskIdConflict
 
 pytestmark = VALKEY_ONLY
 LATER = int(time.time()) + 7200
@@ -128,3 +129,34 @@ async def test_an_id_that_the_other_side_has_taken_is_refused(program: Path, url
         await peer.enqueue("go:two", queue="shared", task_id="theirs")
         with pytest.raises(TaskIdConflict, match="theirs"):
             await app.enqueue("py:one", queue="shared", task_id="theirs")
+
+
+NAMES = ("a\nb", "a\0b", " a ", "a,b", "{x}", "漢字", "é" * 600, "%s", "*", "[a]")
+
+
+async def test_names_that_only_go_allows_can_be_worked_with(program: Path, url: str, redis_client: Any) -> None:
+    """refused-arguments: ids, types and groups of any text."""
+    side = PythonSide(url, types="*")
+    async with side.app as app, go_peer(program, url) as peer:
+        inspector = app.inspector()
+        for name in NAMES:
+            await peer.enqueue(f"py:{name}", name.encode(), queue="shared", task_id=name)
+            await peer.enqueue("py:member", queue="shared", task_id=f"in {name}", group=name)
+        assert [row["id"] for row in await same_listing(app, peer, "shared", "pending")] == list(NAMES)
+        assert {info.group for info in await inspector.groups("shared")} == set(NAMES)
+        for name in NAMES:
+            (member,) = await same_listing(app, peer, "shared", "aggregating", name)
+            await inspector.run("shared", member["id"])
+            await inspector.archive("shared", name)
+            await inspector.run("shared", name)
+        async with app.worker("shared", **FAST):
+            await until(lambda: len(side.ran) == 2 * len(NAMES))
+        assert {job.payload for job in side.ran if job.payload} == {name.encode() for name in NAMES}
+        (odd,) = await peer.enqueue("py:work", queue="q{1}, of Go")
+        assert [row["id"] for row in await same_listing(app, peer, "q{1}, of Go", "pending")] == [odd["id"]]
+        with pytest.raises(ConfigError, match="queue"):
+            app.worker("q{1}, of Go")
+        await inspector.delete("q{1}, of Go", odd["id"])
+        await inspector.delete_queue("q{1}, of Go")
+        assert await inspector.queues() == ["shared"]
+    assert await check_invariant(redis_client) == []

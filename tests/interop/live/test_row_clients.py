@@ -16,6 +16,7 @@ from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
 from veredus import App, ConfigError, PayloadTooLarge, QueueClosed
+from veredus.wire import keys
 
 pytestmark = VALKEY_ONLY
 
@@ -141,9 +142,12 @@ async def test_verbs_of_either_inspector(program: Path, release: Release, url: s
             (lock,) = await locks(redis_client)
             await peer.do("update", queue="shared", id=locked.id, payload="Mg==")
             assert await locks(redis_client) == [lock], "the lock of the old payload"
-            await app.inspector().edit_payload("shared", locked.id, b"3")
-            assert await locks(redis_client) != [lock]
             await app.inspector().delete("shared", locked.id)
+        edited = await app.enqueue("py:work", b"1", queue="shared", delay=3600, unique_for=60)
+        (lock,) = await locks(redis_client)
+        await app.inspector().edit_payload("shared", edited.id, b"3")
+        assert await locks(redis_client) == [keys.unique("shared", "py:work", b"3").encode()] != [lock]
+        await app.inspector().delete("shared", edited.id)
         await app.inspector().edit_payload("shared", by_us.id, b"2")
         assert (await peer.task("shared", by_us.id))["payload"] == b"2"
         # what DeleteQueue leaves behind, and ours does not

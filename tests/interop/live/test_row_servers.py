@@ -36,6 +36,9 @@ async def test_what_a_server_shows_and_keeps_of_what_it_runs(program: Path, url:
             (types,) = await redis_client.keys("asynq:types:*")
             for name in [types, *await redis_client.keys("asynq:servers:{*")]:
                 assert 0 < await redis_client.ttl(name) <= 10, name
+            # idle-workers
+            await until(lambda: redis_client.exists(key("idle")))
+            assert 0 < await redis_client.ttl(key("idle")) <= 3600
             # lease-length, held-field, batch-memory
             theirs = await app.enqueue("go:work", SLOW, queue="for-go")
             (ours,) = await peer.enqueue("py:work", SLOW, queue="shared")

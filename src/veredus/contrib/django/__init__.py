@@ -1,4 +1,4 @@
-"""Django: a backend for its Tasks, a worker as a management command, and sending when a transaction commits."""
+"""Django: a backend for its Tasks, a management command for workers, and enqueuing on commit."""
 
 from veredus.contrib.django.backend import VeredusBackend
 from veredus.contrib.django.commit import enqueue_on_commit, enqueue_on_commit_of

@@ -1,4 +1,4 @@
-"""The Django application, for the sake of its management command."""
+"""The Django application, which registers the management command."""
 
 from __future__ import annotations
 

@@ -1,38 +1,43 @@
-"""A backend for Django's Tasks: enqueue, run later, priorities in three bands, results from anywhere."""
+"""A backend for Django's Tasks: deferred tasks, three priority bands, results."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, Unpack
 
 from django.core import checks
 from django.db import transaction
 
 from veredus.app import App
-from veredus.client.calls import Call
+from veredus.client.call import Call
 from veredus.contrib.django import running
 from veredus.contrib.django.framework import BaseTaskBackend, TaskResultDoesNotExist, signals
-from veredus.contrib.django.records import PREFIX, Record, headers_of, instant, new_result, result_of, type_of
-from veredus.errors import ConfigError, TaskNotFound, VeredusError
+from veredus.contrib.django.records import PREFIX, DjangoTaskRecord, headers_of, instant, new_result, result_of, type_of
+from veredus.errors import ConfigError, TaskNotFound, VeredusError, near
 from veredus.model.build import new_id
+from veredus.model.priority import parse_queues
+from veredus.worker.config import WorkerSettings
 from veredus.worker.worker import Worker
+
+logger = logging.getLogger("veredus.django")
 
 OPTIONS = {"app", "url", "max_retry", "timeout", "retention", "on_commit"}
 BANDS = {":high": 100, "": 10, ":low": 1}
-"""Django's priorities above 0, 0, and below it: a queue each, and how much more often the one is asked."""
+"""Suffixes and weights of the queues for Django's priorities above 0, equal to 0, and below 0."""
 RETENTION = 86_400
-"""Seconds for which a finished task's result can be read."""
+"""How long results can be read, in seconds."""
 
 
 class VeredusBackend(BaseTaskBackend):  # type: ignore[misc]
     """`TASKS = {"default": {"BACKEND": "veredus.contrib.django.VeredusBackend", "OPTIONS": {"url": "redis://..."}}}`.
 
-    Options: `url` of the server or `app` ("module:attribute") of an App of your own; `max_retry` (25), `timeout`
-    (1800 s), `retention` of results (86400 s), `on_commit` (False; True sends when the transaction commits).
+    Options: `url` of Redis, or `app` ("module:attribute") for your own App; `max_retry` (25), `timeout` (1800 s),
+    `retention` of results (86400 s), `on_commit` (False; True enqueues when the transaction commits).
     """
 
     supports_defer = True
@@ -49,7 +54,7 @@ class VeredusBackend(BaseTaskBackend):  # type: ignore[misc]
 
     @property
     def app(self) -> App:
-        """The app that sends and runs these tasks."""
+        """The app that enqueues and runs these tasks."""
         return _app(self.options.get("app"), self.options.get("url"))
 
     # Sending.
@@ -63,7 +68,7 @@ class VeredusBackend(BaseTaskBackend):  # type: ignore[misc]
         return result
 
     async def aenqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        if self.options.get("on_commit"):  # transactions belong to a thread
+        if self.options.get("on_commit"):  # transactions are bound to a thread
             return await super().aenqueue(task, args, kwargs)
         call, result = self._prepare(task, args, kwargs)
         await self.app.send(call)
@@ -77,7 +82,7 @@ class VeredusBackend(BaseTaskBackend):  # type: ignore[misc]
     def _prepare(self, task: Any, args: Any, kwargs: Any) -> tuple[Call[Any], Any]:
         self.validate_task(task)
         now = self.app.clock.time()
-        result = new_result(task, new_id(), self.alias, args, kwargs, Record(), enqueued_at=instant(now))
+        result = new_result(task, new_id(), self.alias, args, kwargs, DjangoTaskRecord(), enqueued_at=instant(now))
         options: dict[str, Any] = {
             "queue": task.queue_name + band_of(task.priority),
             "task_id": result.id,
@@ -110,16 +115,37 @@ class VeredusBackend(BaseTaskBackend):  # type: ignore[misc]
 
     # Working.
 
-    def worker(self, **settings: Any) -> Worker:
-        """A worker for the queues of this backend, with their bands."""
-        queues: Mapping[str, int] | None = settings.pop("queues", None)
-        return self.app.worker(queues or self.worker_queues(), **settings)
+    def worker(
+        self, queues: Mapping[str, int] | Sequence[str] | str | None = None, **settings: Unpack[WorkerSettings]
+    ) -> Worker:
+        """A worker for the queues of this backend, or for those named, with their priority bands."""
+        given = self.worker_queues() if queues is None else self.with_bands(parse_queues(queues))
+        return self.app.worker(given, **settings)
 
     def worker_queues(self) -> dict[str, int]:
-        return {name + band: weight for name in sorted(self.queues) for band, weight in BANDS.items()}
+        return self.with_bands(dict.fromkeys(sorted(self.queues) or ["default"], 1))
+
+    def with_bands(self, queues: Mapping[str, int]) -> dict[str, int]:
+        """Each queue with its priority bands; a band that is named itself stays one. Warns of queues that neither the
+        backend nor its app has."""
+        found: dict[str, int] = {}
+        known = {*self.queues, *(task.options.queue for task in self.app.tasks.values())}
+        for name, weight in queues.items():
+            base, _, band = name.rpartition(":")
+            if base and f":{band}" in BANDS:
+                found[name] = max(weight, found.get(name, 0))
+            else:
+                base = name
+                found |= {name + suffix: weight * share for suffix, share in BANDS.items()}
+            if self.queues and base not in known:
+                logger.warning(
+                    "queue %r is not in TASKS[%r]['QUEUES'], which has %s: no task is enqueued there%s",
+                    base, self.alias, ", ".join(sorted(self.queues)), near(base, known),
+                )  # fmt: skip
+        return found
 
     def check(self, **kwargs: Any) -> list[Any]:
-        """For `manage.py check`: the settings make an app. It connects to nothing."""
+        """For `manage.py check`: check the settings without connecting."""
         try:
             _ = self.app
         except (VeredusError, ImportError, AttributeError) as exc:
@@ -138,7 +164,7 @@ def _aware(moment: datetime | None) -> datetime | None:
 
 @functools.cache
 def _app(path: str | None, url: str | None) -> App:
-    """One per process: Django makes a backend for every thread."""
+    """One app per process: Django creates a backend per thread."""
     if path is None:
         app = App(url)
     else:

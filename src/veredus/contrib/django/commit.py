@@ -1,4 +1,4 @@
-"""Sending a task when the transaction has committed, so that no worker looks for rows that are not there yet."""
+"""Enqueues a task after the transaction commits, so that the worker finds its rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ P = ParamSpec("P")
 
 
 def enqueue_on_commit(task: Task[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
-    """`enqueue_on_commit(welcome, user.id)`: enqueued after the commit, never after a rollback; at once outside of a
-    transaction. Arguments are encoded now, so that what is wrong with them is said here."""
+    """`enqueue_on_commit(welcome, user.id)` enqueues after the commit, not after a rollback, and at once outside of a
+    transaction. Arguments are encoded now, so that errors in them are raised here."""
     _on_commit(None, task, args, kwargs)
 
 
 def enqueue_on_commit_of(database: str, task: Task[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> None:
-    """The same for another than the default database."""
+    """Like `enqueue_on_commit`, for a database other than the default."""
     _on_commit(database, task, args, kwargs)
 
 

@@ -1,4 +1,4 @@
-"""Django's Tasks, wherever they come from: `django.tasks` since Django 6, the package `django-tasks` before it."""
+"""Django's Tasks: `django.tasks` since Django 6, the package `django-tasks` before."""
 
 from __future__ import annotations
 

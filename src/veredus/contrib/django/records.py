@@ -1,4 +1,4 @@
-"""What is known of a Django task besides its arguments: written as the task's result, read back as a TaskResult."""
+"""The record of a Django task: stored as the task's result, read back as a TaskResult."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from veredus.model.info import TaskInfo
 PREFIX, ASYNC_PREFIX = "django:", "django:async:"
 BACKEND, QUEUE, PRIORITY, ENQUEUED = "django-backend", "django-queue", "django-priority", "django-enqueued"
 MAX_ERRORS = 10
-"""Of the attempts that failed, the last so many are remembered with their tracebacks ..."""
+"""Failed attempts that are kept with their tracebacks, the last ones."""
 MAX_TRACEBACK = 8_000
-"""... of which the last so many characters are kept."""
+"""Characters of a traceback that are kept, the last ones."""
 _STATUS = {"active": "RUNNING", "completed": "SUCCESSFUL", "archived": "FAILED"}
 
 
 @dataclass(slots=True)
-class Record:
-    """The course of a task: who began it and when, and what went wrong."""
+class DjangoTaskRecord:
+    """When a task started, which workers ran it, and its errors."""
 
     started_at: float | None = None
     last_attempted_at: float | None = None
@@ -37,8 +37,8 @@ class Record:
     return_value: Any = None
 
     @classmethod
-    def read(cls, data: bytes | None) -> Record:
-        """That of a task that was never begun, or whose result somebody else wrote, is empty."""
+    def read(cls, data: bytes | None) -> DjangoTaskRecord:
+        """Empty if the task has not started, or if the handler wrote a result of its own."""
         try:
             return cls(**json.loads(data or b"{}"))
         except (ValueError, TypeError):
@@ -71,11 +71,12 @@ def headers_of(task: Any, alias: str, now: float) -> dict[str, str]:
 
 
 def task_of(task_type: str, headers: Mapping[str, str], run_after: datetime | None = None) -> Any:
-    """The task of this name with the options it was sent with. Only what Django knows as a task is ever run."""
+    """The Django task of this type with the options it was enqueued with. Refuses anything that is not a Django
+    task."""
     path = task_type.removeprefix(ASYNC_PREFIX).removeprefix(PREFIX)
     found = import_string(path)
     if not isinstance(found, base.Task):
-        raise ImportError(f"{path} is no Django task, but a {type(found).__name__}")
+        raise ImportError(f"{path} is a {type(found).__name__}, not a Django task")
     return found.using(
         priority=int(headers.get(PRIORITY, found.priority)),
         queue_name=headers.get(QUEUE, found.queue_name),
@@ -84,8 +85,10 @@ def task_of(task_type: str, headers: Mapping[str, str], run_after: datetime | No
     )
 
 
-def new_result(task: Any, task_id: str, alias: str, args: Any, kwargs: Any, record: Record, **times: Any) -> Any:
-    """A TaskResult; its constructor turns the arguments into what JSON can carry, or refuses them."""
+def new_result(
+    task: Any, task_id: str, alias: str, args: Any, kwargs: Any, record: DjangoTaskRecord, **times: Any
+) -> Any:
+    """A TaskResult. Its constructor converts the arguments to JSON values or raises."""
     result = base.TaskResult(
         task=task,
         id=task_id,
@@ -105,16 +108,16 @@ def new_result(task: Any, task_id: str, alias: str, args: Any, kwargs: Any, reco
 
 
 def result_of(info: TaskInfo) -> Any:
-    """A task as it is in Redis now."""
-    record = Record.read(info.result)
+    """The TaskResult for the current state in Redis."""
+    record = DjangoTaskRecord.read(info.result)
     arguments = json.loads(info.payload)
     status = base.TaskResultStatus[_STATUS.get(info.state, "READY")]
     if status in (base.TaskResultStatus.READY, base.TaskResultStatus.RUNNING):
         record.finished_at = None
-    elif status is base.TaskResultStatus.FAILED and not record.errors:  # its worker was lost, or it was cancelled
+    elif status is base.TaskResultStatus.FAILED and not record.errors:  # its worker died, or it was cancelled
         record.errors = [["veredus.errors.TaskFailed", info.last_error]]
         record.finished_at = record.finished_at or float(info.last_failed)
-    due = instant(info.next_ms / 1000) if info.state == "scheduled" else None
+    due = instant(info.next_ms / 1000) if info.state == "scheduled" and info.next_ms else None
     return new_result(
         task_of(info.type, info.headers, due),
         info.id,

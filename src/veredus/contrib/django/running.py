@@ -1,4 +1,4 @@
-"""Running Django's tasks in a worker: synchronous ones in threads, coroutines on the loop."""
+"""Runs Django's tasks in a worker: functions in threads, coroutines on the event loop."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from django.db import close_old_connections
 
 from veredus.app import App
 from veredus.contrib.django.framework import base, signals
-from veredus.contrib.django.records import ASYNC_PREFIX, BACKEND, ENQUEUED, PREFIX, Record, instant, new_result, task_of
-from veredus.errors import RevokeTask, SkipRetry
+from veredus.contrib.django.records import (
+    ASYNC_PREFIX,
+    BACKEND,
+    ENQUEUED,
+    PREFIX,
+    DjangoTaskRecord,
+    instant,
+    new_result,
+    task_of,
+)
+from veredus.errors import Retry, RevokeTask, SkipRetry
+from veredus.handlers.context import current
 from veredus.model.job import Job
-from veredus.worker.context import current
 
 
 def serve_tasks(app: App) -> None:
-    """Let this app's workers run Django's tasks, beside its own; done by the backend for its app."""
+    """Let this app's workers run Django's tasks too. The backend calls this for its app."""
     if f"{PREFIX}*" in app.patterns:
         return
 
@@ -29,12 +38,12 @@ def serve_tasks(app: App) -> None:
 
 
 class _Attempt:
-    """One attempt of one task, and what Django's signals are told of it."""
+    """One attempt of a task and the TaskResult for Django's signals."""
 
     def __init__(self, app: App, job: Job, before: bytes | None) -> None:
         self._clock = app.clock
         self._job = job
-        self.record = Record.read(before)
+        self.record = DjangoTaskRecord.read(before)
         self.record.begin(self._clock.time())
         self.task = task_of(job.type, job.headers)
         self._arguments = job.json()
@@ -56,6 +65,8 @@ class _Attempt:
         return self.record.write()
 
     def is_last(self, error: BaseException) -> bool:
+        if isinstance(error, Retry) and not error.counts:
+            return False
         return self._job.retried >= self._job.max_retry or isinstance(error, SkipRetry | RevokeTask)
 
     def _result(self, status: str) -> Any:
@@ -110,5 +121,5 @@ async def _run_async(app: App, job: Job) -> bytes:
 
 
 async def _result_before(app: App, job: Job) -> bytes | None:
-    """What earlier attempts wrote."""
+    """The record that earlier attempts wrote."""
     return (await app.inspector().task(job.queue, job.id)).result

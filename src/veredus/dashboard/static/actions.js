@@ -1,4 +1,4 @@
-// What can be done with tasks: the question first where something is destroyed or many are hit, then the call.
+// Actions on tasks: ask first where tasks are lost or many are changed, then call the API.
 
 import { get, me, post } from './api.js';
 import { ask } from './dialogs.js';
@@ -15,19 +15,6 @@ export const ACTIONS = {
   archive: { name: 'Archive', icon: 'archive', past: 'archived' },
   delete: { name: 'Delete', icon: 'trash', past: 'deleted', danger: true },
 };
-
-/** By state, in the order of the buttons; the server says the same for a single task. */
-export const ALLOWED = {
-  active: ['cancel', 'requeue'],
-  pending: ['run', 'reschedule', 'edit', 'move', 'archive', 'cancel', 'delete'],
-  scheduled: ['run', 'reschedule', 'edit', 'move', 'archive', 'cancel', 'delete'],
-  retry: ['run', 'reschedule', 'edit', 'move', 'archive', 'cancel', 'delete'],
-  archived: ['requeue', 'reschedule', 'edit', 'move', 'delete'],
-  completed: ['requeue', 'move', 'archive', 'delete'],
-  aggregating: ['run', 'move', 'archive', 'cancel', 'delete'],
-};
-export const ALL = { active: ['cancel'], pending: ['archive', 'delete'], archived: ['run', 'delete'] };
-export const forAll = (state) => ALL[state] ?? ['run', 'archive', 'delete'];
 
 const THEN = [
   ['archive', 'archive it'],
@@ -46,15 +33,14 @@ async function question(verb, queue, ids, state, task) {
     case 'delete':
       return ask({
         title: `Delete ${plural(ids.length, 'task')}?`,
-        text: `${those} ${from} will be gone for good, with payload and result. This cannot be undone.`,
+        text: `${those} ${from} will be deleted with payload and result. This cannot be undone.`,
         confirm: `Delete ${plural(ids.length, 'task')}`,
         danger: true,
-        keep: 'Keep',
       });
     case 'cancel':
       return ask({
         title: `Cancel ${plural(ids.length, 'task')}?`,
-        text: `${those} ${from} ${state === 'active' ? 'will be stopped while running' : 'will not run'}.`,
+        text: `${those} ${from} ${state === 'active' ? 'will be stopped' : 'will not run'}.`,
         fields: [
           {
             name: 'then',
@@ -66,29 +52,27 @@ async function question(verb, queue, ids, state, task) {
         ],
         confirm: `Cancel ${plural(ids.length, 'task')}`,
         danger: true,
-        keep: 'Keep',
+        dismiss: 'Go back',
       });
     case 'archive':
       return ask({
         title: `Archive ${plural(ids.length, 'task')}?`,
-        text: `${those} ${from} will not run until somebody requeues it from the archive.`,
+        text: `${those} ${from} will not run until you requeue it from the archive.`,
         confirm: `Archive ${plural(ids.length, 'task')}`,
         danger: true,
-        keep: 'Keep',
       });
     case 'requeue':
       if (state !== 'active') return {};
       return ask({
         title: `Stop and requeue ${plural(ids.length, 'running task')}?`,
-        text: `${those} ${from} will be stopped where it runs and tried again. What it has done so far may be done twice.`,
+        text: `${those} ${from} will be stopped and run again. Work that it has already done may be repeated.`,
         confirm: 'Stop and requeue',
         danger: true,
-        keep: 'Keep',
       });
     case 'reschedule': {
       const given = await ask({
         title: `Reschedule ${plural(ids.length, 'task')}`,
-        text: `When shall ${those} ${from} be due?`,
+        text: `When should ${those} ${from} be due?`,
         confirm: 'Reschedule',
         fields: [
           {
@@ -97,7 +81,7 @@ async function question(verb, queue, ids, state, task) {
             type: 'number',
             value: '',
             step: 'any',
-            hint: 'Leave it empty to give an instant.',
+            hint: 'Leave empty to choose a time.',
           },
           { name: 'at', label: 'Or at', type: 'datetime-local', value: local(3600) },
         ],
@@ -109,7 +93,7 @@ async function question(verb, queue, ids, state, task) {
       const { queues } = await get('overview');
       return ask({
         title: `Move ${plural(ids.length, 'task')}`,
-        text: `${those} ${from} keeps its id, its state and its due time.`,
+        text: `${those} ${from} keeps its id, state and due time.`,
         confirm: 'Move',
         fields: [
           {
@@ -124,12 +108,12 @@ async function question(verb, queue, ids, state, task) {
     case 'edit': {
       const found = task ?? (await get(`task${query({ queue, id: ids[0] })}`));
       if (found.payload && (found.payload.utf8 === undefined || found.payload.truncated)) {
-        toast('This payload is not text, or too long to be edited here: use veredus task edit', 'bad');
+        toast('This payload is not text or is too long to edit here: use veredus task edit', 'bad');
         return null;
       }
       const given = await ask({
         title: 'Edit the payload',
-        text: `Of ${those} ${from}. It is stored exactly as it stands here; a unique lock moves with it.`,
+        text: `For ${those} ${from}. The text is stored exactly as entered. A unique lock moves with it.`,
         confirm: 'Save',
         fields: [{ name: 'payload', label: 'Payload', type: 'area', value: found.payload?.utf8 ?? '' }],
       });
@@ -140,7 +124,7 @@ async function question(verb, queue, ids, state, task) {
   }
 }
 
-/** True if something was done. */
+/** Resolves to true if the API was called. */
 export async function perform(verb, queue, ids, state, task) {
   if (me.read_only) return false;
   const given = await question(verb, queue, ids, state, task);
@@ -149,10 +133,10 @@ export async function perform(verb, queue, ids, state, task) {
     if (verb === 'edit') await post('task/edit', { queue, id: ids[0], ...given });
     else {
       const front = verb === 'run' && state === 'pending' ? { front: true } : {};
-      const told = await post(`tasks/${verb}`, { queue, ids, ...front, ...given });
-      if (told.failed.length) toast(`${number(told.failed.length)} refused: ${told.failed[0].message}`, 'bad');
-      if (!told.done.length) return true;
-      ids = told.done;
+      const answer = await post(`tasks/${verb}`, { queue, ids, ...front, ...given });
+      if (answer.failed.length) toast(`${number(answer.failed.length)} refused: ${answer.failed[0].message}`, 'bad');
+      if (!answer.done.length) return true;
+      ids = answer.done;
     }
     toast(`${plural(ids.length, 'task')} ${ACTIONS[verb].past}`);
   } catch (error) {
@@ -161,7 +145,7 @@ export async function perform(verb, queue, ids, state, task) {
   return true;
 }
 
-/** A verb for all tasks of a state, or all that fit: says how many are hit, then a job does it. */
+/** Applies a verb to all tasks of a state, or to all that match: shows how many, then starts a job. */
 export async function performAll(verb, queue, state, { group, filters = {}, total }) {
   const name =
     verb === 'run' ? (state === 'archived' || state === 'completed' ? 'Requeue' : 'Run') : ACTIONS[verb].name;
@@ -174,25 +158,25 @@ export async function performAll(verb, queue, state, { group, filters = {}, tota
   };
   const counted = filtered ? await countFirst(of) : undefined;
   const consequence = {
-    delete: 'They will be gone for good. This cannot be undone.',
-    archive: 'They will not run until somebody requeues them.',
-    run: 'They become pending now, in their order.',
-    cancel: 'They will be stopped while running and archived.',
+    delete: 'They will be deleted. This cannot be undone.',
+    archive: 'They will not run until you requeue them.',
+    run: 'They become pending in their current order.',
+    cancel: 'They will be stopped and archived.',
   }[verb];
   const given = await ask({
-    title: `${name} ${filtered ? 'all that fit' : `all ${state} tasks`}?`,
-    text: filtered ? 'Counting…' : `${plural(total, `${state} task`)} of queue “${queue}” will be hit. ${consequence}`,
+    title: `${name} ${filtered ? 'all matching tasks' : `all ${state} tasks`}?`,
+    text: filtered ? 'Counting…' : `${plural(total, `${state} task`)} of queue “${queue}”. ${consequence}`,
     confirm: filtered ? `${name} them` : `${name} ${plural(total, 'task')}`,
     danger: verb !== 'run',
-    keep: 'Keep',
+    ...(verb === 'cancel' ? { dismiss: 'Go back' } : {}),
     watch:
       counted &&
       (({ detail, go }) =>
         counted((count, done, all, ended) => {
           go.disabled = !ended || !count;
           detail.textContent = ended
-            ? `${plural(count, `${state} task`)} of queue “${queue}” fit and will be hit. ${consequence}`
-            : `Counting… looked at ${number(done)} of ${number(all)} so far.`;
+            ? `${plural(count, `${state} task`)} of queue “${queue}” match. ${consequence}`
+            : `Counting… ${number(done)} of ${number(all)} checked so far.`;
           if (ended) go.textContent = `${name} ${plural(count, 'task')}`;
         })),
   });
@@ -204,29 +188,29 @@ export async function performAll(verb, queue, state, { group, filters = {}, tota
   }
 }
 
-/** What the jobs of this page were asked to do, to ask again with more leave. */
+/** The requests of the jobs that this page started, so that one can be repeated with drop_excess. */
 export const started = new Map();
 
 export async function start(job) {
-  const told = await post('jobs/start', job);
-  started.set(told.id, job);
+  const { id } = await post('jobs/start', job);
+  started.set(id, job);
 }
 
-/** Starts counting; gives what the dialog calls with a listener, and which returns how to stop. */
+/** Starts a count. Returns a function for the dialog: it takes a listener and returns a function that stops. */
 async function countFirst(of) {
   const job = await post('jobs/count', of);
-  return (tell) => {
+  return (report) => {
     let left = false;
-    const look = async () => {
+    const poll = async () => {
       if (left) return;
       const now = await get(`job?id=${job.id}`).catch(() => null);
       if (left || !now) return;
       const ended = now.status === 'done';
-      tell(ended ? now.result.count : 0, now.done, now.total, ended);
-      if (!ended) setTimeout(look, 200);
+      report(ended ? now.result.count : 0, now.done, now.total, ended);
+      if (!ended) setTimeout(poll, 200);
     };
-    tell(0, 0, job.total, false);
-    look();
+    report(0, 0, job.total, false);
+    poll();
     return () => {
       left = true;
       post('jobs/stop', { id: job.id }).catch(() => {});

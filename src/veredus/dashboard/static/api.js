@@ -1,16 +1,17 @@
-// Talking to the server: reading, writing with the proof that it is us, and the live stream.
+// Calls to the API: reads, writes with the CSRF token, and the live stream.
 
 import { enc } from './format.js';
 
 export class Refused extends Error {
-  constructor(status, told) {
-    super(told?.message ?? `the server answered ${status}`);
+  constructor(status, body) {
+    super(body?.message ?? `the server answered ${status}`);
     this.status = status;
-    this.told = told ?? {};
+    this.body = body ?? {};
   }
 }
 
-export const me = { csrf: '', read_only: false, refresh: 1, server: '' };
+/** What `api/me` returns; `actions` and `bulk_actions` are the verbs that each state allows. */
+export const me = { csrf: '', read_only: false, refresh: 1, server: '', actions: {}, bulk_actions: {} };
 
 async function call(method, address, body) {
   let answer;
@@ -28,15 +29,15 @@ async function call(method, address, body) {
       message: 'The dashboard cannot be reached. Is `veredus dash` still running?',
     });
   }
-  const told = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Refused(answer.status, told);
-  return told;
+  const content = await answer.json().catch(() => null);
+  if (!answer.ok) throw new Refused(answer.status, content);
+  return content;
 }
 
 export const get = (address) => call('GET', address);
 export const post = (address, body = {}) => call('POST', address, body);
 
-/** Learn who we are; false if nobody has logged in. */
+/** Loads `me`; false if there is no login. */
 export async function enter() {
   try {
     Object.assign(me, await get('me'));
@@ -51,13 +52,13 @@ export async function login(token) {
   Object.assign(me, await post('login', { token }));
 }
 
-/** One stream for all that a page looks at. `hear(name, value, error)`; `state(connected)`. */
+/** One stream for all topics of a page. Calls `receive(name, value, error)` and `state(connected)`. */
 export class Live {
   #source = null;
   #topics = [];
 
-  constructor(hear, state) {
-    this.hear = hear;
+  constructor(receive, state) {
+    this.receive = receive;
     this.state = state;
     document.addEventListener('visibilitychange', () => (document.hidden ? this.#close() : this.#open()));
     addEventListener('pagehide', () => this.#close());
@@ -80,8 +81,8 @@ export class Live {
     this.#source = source;
     source.onopen = () => this.state(true);
     source.onmessage = (event) => {
-      const told = JSON.parse(event.data);
-      if (source === this.#source) this.hear(told.of, told.value, told.error);
+      const update = JSON.parse(event.data);
+      if (source === this.#source) this.receive(update.of, update.value, update.error);
     };
     source.onerror = () => {
       if (source !== this.#source) return;

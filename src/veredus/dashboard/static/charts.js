@@ -1,4 +1,4 @@
-// Small charts, drawn as SVG: the shares of the states, a sparkline, rates over minutes, bars over days.
+// Charts as SVG: tasks by state, sparklines, rates over minutes, bars over days.
 
 import { h, s } from './dom.js';
 import { compact, number, rate } from './format.js';
@@ -22,7 +22,7 @@ export function stateBar(counts) {
   });
   bar.append(s('title', {}, text), s('rect', { class: 'ground', width: 100, height: 8 }));
   const shown = STATES.filter((state) => counts[state]);
-  // Few among very many would not be seen: every state that has tasks gets at least one part in a hundred.
+  // A small share would be invisible: every state with tasks gets at least one percent of the width.
   const widths = shown.map((state) => Math.max(1.2, (100 * counts[state]) / total));
   const sum = widths.reduce((a, b) => a + b, 0);
   let x = 0;
@@ -88,7 +88,7 @@ function frame(width, height, top, label, format) {
 
 /** [[unix ms, ended per second, of these failed], ...] */
 export function rateChart(samples, width, height = 190) {
-  if (samples.length < 2) return quiet(width, height, 'Measuring… the first rates come in a few seconds.');
+  if (samples.length < 2) return quiet(width, height, 'Measuring… the first rates appear in a few seconds.');
   const top = nice(Math.max(...samples.map((sample) => sample[1]), 1));
   const last = samples.at(-1);
   const label = `Tasks per second over the last minutes: now ${rate(last[1])}, of these failed ${rate(last[2])}, at most ${rate(top)}`;
@@ -133,7 +133,7 @@ export function rateChart(samples, width, height = 190) {
 /** [{date, processed, failed}, ...], the oldest first. */
 export function dayBars(days, width, height = 190) {
   const most = Math.max(...days.map((day) => day.processed), 0);
-  if (!most) return quiet(width, height, 'No task has ended in these days.');
+  if (!most) return quiet(width, height, 'No task has ended in this period.');
   const top = nice(most);
   const sum = days.reduce((total, day) => total + day.processed, 0);
   const failed = days.reduce((total, day) => total + day.failed, 0);
@@ -190,7 +190,7 @@ function quiet(width, height, text) {
   return h('div', { class: 'quiet', style: { height: `${height}px` } }, text);
 }
 
-/** How much of something is taken. */
+/** A bar that shows how much of something is in use. */
 export function meter(share, text, name = '') {
   const percent = Math.max(0, Math.min(100, share * 100));
   return h(

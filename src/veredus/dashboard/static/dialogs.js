@@ -1,11 +1,11 @@
-// Questions before something is destroyed, and small forms; Escape and "Keep" always lead back without a change.
+// Confirmation dialogs and small forms. Escape and the first button close them without a change.
 
 import { h } from './dom.js';
 
 let serial = 0;
 
-/** fields: {name, label, type, value, hint, options, required}. Resolves to the values, or to null if it was left. */
-export function ask({ title, text, fields = [], confirm, danger = false, watch, keep = 'Cancel' }) {
+/** fields: {name, label, type, value, hint, options, required}. Resolves to the values, or to null if it was dismissed. */
+export function ask({ title, text, fields = [], confirm, danger = false, watch, dismiss = 'Cancel' }) {
   return new Promise((resolve) => {
     const number = ++serial;
     const inputs = new Map();
@@ -81,7 +81,7 @@ export function ask({ title, text, fields = [], confirm, danger = false, watch, 
         h(
           'div',
           { class: 'buttons' },
-          h('button', { type: 'button', class: 'button', onclick: () => end(null) }, keep),
+          h('button', { type: 'button', class: 'button', onclick: () => end(null) }, dismiss),
           go,
         ),
       ),
@@ -98,7 +98,7 @@ export function ask({ title, text, fields = [], confirm, danger = false, watch, 
     });
     dialog.addEventListener('click', (event) => event.target === dialog && end(null));
     document.body.append(dialog);
-    // Something may have to be counted before it can be confirmed.
+    // The caller may have to count tasks before the user can confirm.
     const leave = watch?.({ detail, go, end });
     dialog.showModal();
     (rows.length ? [...inputs.values()][0] : danger ? dialog.querySelector('.buttons button') : go).focus();

@@ -1,4 +1,4 @@
-// Making elements and bringing a page from one state to the next: text is always text, never markup.
+// Creates and updates elements. Text is always inserted as text, never as markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -104,7 +104,7 @@ const ICONS = {
   overview: 'M3 12h4l3-8 4 16 3-8h4',
   workers: 'M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01',
   schedules: 'M12 7v5l3 2M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18z',
-  turns: 'M5 6h9M5 12h14M5 18h6M17 15l3 3-3 3',
+  order: 'M5 6h9M5 12h14M5 18h6M17 15l3 3-3 3',
   gateway: 'M12 3v4M12 17v4M3 12h4M17 12h4M12 16a4 4 0 1 0 0-8 4 4 0 0 0 0 8z',
   server:
     'M4 6c0-1.7 3.6-3 8-3s8 1.3 8 3-3.6 3-8 3-8-1.3-8-3zM4 6v6c0 1.7 3.6 3 8 3s8-1.3 8-3V6M4 12v6c0 1.7 3.6 3 8 3s8-1.3 8-3v-6',
@@ -128,7 +128,7 @@ const ICONS = {
   left: 'M15 5l-7 7 7 7',
   right: 'M9 5l7 7-7 7',
   help: 'M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM9.5 9.5a2.5 2.5 0 1 1 3.5 2.3c-.7.3-1 .8-1 1.7M12 17h.01',
-  mend: 'M14.5 6.5a4 4 0 0 0 5 5L10 21l-3-3 9.5-9.5',
+  repair: 'M14.5 6.5a4 4 0 0 0 5 5L10 21l-3-3 9.5-9.5',
   out: 'M9 4H5v16h4M14 8l4 4-4 4M18 12H9',
 };
 

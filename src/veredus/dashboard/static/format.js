@@ -1,4 +1,4 @@
-// Numbers, times and names as people read them, and names as addresses carry them.
+// Formats numbers, times and names, and encodes names for addresses.
 
 const NUMBER = new Intl.NumberFormat('en');
 const SHORT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
@@ -36,7 +36,7 @@ export function duration(seconds) {
   return '';
 }
 
-/** An instant of the API as `12 s ago` or `in 3 min`. */
+/** A time of the API as `12 s ago` or `in 3 min`. */
 export function ago(instant) {
   if (!instant) return '–';
   const seconds = (Date.now() - Date.parse(instant)) / 1000;
@@ -45,7 +45,7 @@ export function ago(instant) {
   return seconds > 0 ? `${duration(rounded)} ago` : `in ${duration(rounded)}`;
 }
 
-/** An instant in this person's zone, to the second. */
+/** A time in the local zone, to the second. */
 export function clock(instant) {
   if (!instant) return '–';
   const at = new Date(instant);
@@ -56,14 +56,14 @@ export function clock(instant) {
 
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
-/** Bytes as the API gives them, as one line. */
+/** A payload of the API as one line. */
 export function line(content, most = 120) {
   if (!content) return '';
   const text = (content.utf8 ?? `${content.b64.slice(0, 60)}… (bytes)`).replace(/\s+/g, ' ');
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
-/** The same in full, JSON laid out. */
+/** A payload of the API in full, with JSON indented. */
 export function whole(content) {
   if (!content) return '';
   if (content.utf8 === undefined) return content.b64;
@@ -74,7 +74,7 @@ export function whole(content) {
   }
 }
 
-/** Any name for an address. Bytes that are no UTF-8 come from the server as lone surrogates, and go back as they were. */
+/** Encodes a name for an address. Bytes that are not UTF-8 arrive as lone surrogates and are sent back unchanged. */
 export function enc(name) {
   return [...String(name)]
     .map((char) =>

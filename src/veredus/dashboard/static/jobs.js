@@ -1,4 +1,4 @@
-// Long work under way, at the edge of every page: how far it is, and a button that stops it.
+// Running jobs at the edge of every page: their progress, and a button to stop them.
 
 import { me, post } from './api.js';
 import { start, started } from './actions.js';
@@ -11,22 +11,22 @@ import { button, toast } from './parts.js';
 const RUNNING = ['running', 'stopping'];
 const dismissed = new Set();
 const seen = new Map();
-let heard = false;
+let received = false;
 
-/** `jobs` is null until the server has told them for the first time. */
+/** `jobs` is null until the first list has arrived. */
 export function jobsDock(jobs, update) {
   for (const job of jobs ?? []) {
     const ended = !RUNNING.includes(job.status);
-    // What ended before this page was opened is old news; what is done later hides itself after a while.
-    if (ended && !heard) dismissed.add(job.id);
-    if (job.status === 'done' && heard && seen.get(job.id) !== 'done')
+    // Jobs that ended before this page was opened stay hidden; later ones disappear after a while.
+    if (ended && !received) dismissed.add(job.id);
+    if (job.status === 'done' && received && seen.get(job.id) !== 'done')
       setTimeout(() => {
         dismissed.add(job.id);
         update();
       }, 6000);
     seen.set(job.id, job.status);
   }
-  heard ||= jobs !== null;
+  received ||= jobs !== null;
   const shown = (jobs ?? []).filter((job) => !dismissed.has(job.id) && job.verb !== 'count').slice(0, 4);
   return h(
     'aside',
@@ -66,29 +66,28 @@ function one(job, update) {
       job.error?.error === 'archive_full' &&
         started.has(job.id) &&
         !me.read_only &&
-        button('Make room…', { kind: 'small', onclick: () => room(job, hide) }),
+        button('Delete old tasks…', { kind: 'small', onclick: () => dropExcess(job, hide) }),
     ),
   );
 }
 
 function text(job) {
   if (job.status === 'failed') return job.error.message;
-  if (RUNNING.includes(job.status)) return job.total ? `${number(job.done)} of ${number(job.total)}` : 'under way…';
+  if (RUNNING.includes(job.status)) return job.total ? `${number(job.done)} of ${number(job.total)}` : 'running…';
   const result = job.result ?? {};
   if (result.done !== undefined)
     return `${job.status === 'stopped' ? 'stopped after ' : ''}${plural(result.done, 'task')} of ${number(result.total)}`;
-  if (result.mended !== undefined) return `${number(result.mended)} mended`;
+  if (result.repaired !== undefined) return `${number(result.repaired)} repaired`;
   if (result.findings) return result.total ? plural(result.total, 'finding') : 'every task is where it should be';
   return job.status;
 }
 
-async function room(job, hide) {
+async function dropExcess(job, hide) {
   const { excess, limit } = job.error;
   const given = await ask({
-    title: `Delete ${plural(excess, 'old archived task')} to make room?`,
+    title: `Delete ${plural(excess, 'old archived task')}?`,
     danger: true,
-    keep: 'Keep',
-    text: `The archive keeps ${number(limit)} tasks. To archive these, its ${plural(excess, 'oldest task')} will be deleted for good.`,
+    text: `The archive holds ${number(limit)} tasks. To archive these, the ${plural(excess, 'oldest task')} in it must be deleted.`,
     confirm: `Archive and delete ${number(excess)}`,
   });
   if (!given) return;

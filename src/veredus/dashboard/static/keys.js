@@ -1,9 +1,9 @@
-// Everything by keyboard: one letter, or g and one letter; never while somebody types.
+// Keyboard shortcuts: one letter, or g and a letter. They are off while the user types.
 
 import { show } from './dialogs.js';
 import { h } from './dom.js';
 
-export const PLACES = { o: '#/', w: '#/workers', s: '#/schedules', l: '#/turns', g: '#/gateway', r: '#/server' };
+export const PLACES = { o: '#/', w: '#/workers', s: '#/schedules', l: '#/order', g: '#/gateway', r: '#/server' };
 
 const HELP = [
   ['/', 'find a task by its id'],
@@ -11,14 +11,14 @@ const HELP = [
   ['Enter', 'open the row'],
   ['x', 'select the row'],
   ['Esc', 'clear the selection'],
-  ['[ / ]', 'page before / next page'],
+  ['[ / ]', 'previous / next page'],
   ['g o', 'overview'],
   ['g w', 'workers'],
   ['g s', 'schedules'],
   ['g l', 'order and limits'],
   ['g g', 'gateway'],
   ['g r', 'server'],
-  ['t', 'light, dark or as the system'],
+  ['t', 'light, dark or system theme'],
   ['?', 'this list'],
 ];
 

@@ -1,4 +1,4 @@
-// The page: finds out who is there, routes, watches what the page in view looks at, and draws it again when it changed.
+// The application: login, routing, live data, and drawing the current page when its data changes.
 
 import { Live, enter, get, login, me, post } from './api.js';
 import { h, icon, morph } from './dom.js';
@@ -13,18 +13,18 @@ import { Queue } from './pages/queue.js';
 import { Schedules } from './pages/schedules.js';
 import { Server } from './pages/server.js';
 import { Task } from './pages/task.js';
-import { Turns } from './pages/turns.js';
+import { Order } from './pages/order.js';
 import { Workers } from './pages/workers.js';
 
 const NAV = [
   ['overview', 'Overview', '#/'],
   ['workers', 'Workers', '#/workers'],
   ['schedules', 'Schedules', '#/schedules'],
-  ['turns', 'Order & limits', '#/turns'],
+  ['order', 'Order & limits', '#/order'],
   ['gateway', 'Gateway', '#/gateway'],
   ['server', 'Server', '#/server'],
 ];
-const PAGES = { workers: Workers, schedules: Schedules, turns: Turns, gateway: Gateway, server: Server };
+const PAGES = { workers: Workers, schedules: Schedules, order: Order, gateway: Gateway, server: Server };
 const THEMES = ['auto', 'light', 'dark'];
 
 class App {
@@ -43,12 +43,12 @@ class App {
       : 'auto';
     document.documentElement.dataset.theme = this.theme;
     this.live = new Live(
-      (name, value, error) => this.#hear(name, value, error),
+      (name, value, error) => this.#receive(name, value, error),
       (connected) => this.#state(connected),
     );
     addEventListener('hashchange', () => this.#route());
     addEventListener('resize', () => this.update());
-    setInterval(() => !document.hidden && this.page && this.update(), 1000); // "3 s ago" grows older
+    setInterval(() => !document.hidden && this.page && this.update(), 1000); // updates times such as "3 s ago"
     document.addEventListener('click', (event) => this.#open(event));
     keyboard(this);
   }
@@ -57,14 +57,14 @@ class App {
     const given = location.hash.match(/^#token=(.*)$/);
     try {
       if (given) {
-        // The token does not stay in the address bar, in the history or on a screen that is shared.
+        // Remove the token from the address bar and the history.
         history.replaceState(null, '', location.pathname + location.search + '#/');
         await login(dec(given[1]));
       }
-      if (!(await enter())) return this.#door();
+      if (!(await enter())) return this.#showLogin();
     } catch (error) {
-      return this.#door(
-        error.status === 401 ? 'The token in the address is not the one of this dashboard.' : error.message,
+      return this.#showLogin(
+        error.status === 401 ? 'The token in the address is wrong.' : error.message,
       );
     }
     this.#route();
@@ -75,7 +75,7 @@ class App {
     else location.hash = address;
   }
 
-  /** The page looks at something else now. */
+  /** Subscribe to the topics of the current page. */
   watch() {
     const topics = this.page.topics();
     this.#names = Object.fromEntries(Object.entries(topics).map(([alias, name]) => [name, alias]));
@@ -100,7 +100,7 @@ class App {
     });
   }
 
-  /** Pixels for a chart in one of so many columns. */
+  /** The width in pixels of a chart in one of several columns. */
   chartWidth(columns) {
     const room =
       Math.min(1320, document.querySelector('#main')?.clientWidth ?? innerWidth) - (innerWidth <= 760 ? 32 : 64);
@@ -111,16 +111,16 @@ class App {
     this.theme = THEMES[(THEMES.indexOf(this.theme) + 1) % THEMES.length];
     localStorage.setItem('veredus-theme', this.theme);
     document.documentElement.dataset.theme = this.theme;
-    toast({ auto: 'Light or dark as the system says', light: 'Light', dark: 'Dark' }[this.theme]);
+    toast({ auto: 'System theme', light: 'Light', dark: 'Dark' }[this.theme]);
     this.update();
   }
 
-  #hear(name, value, error) {
+  #receive(name, value, error) {
     if (name === 'jobs') this.jobs = value?.jobs ?? [];
     const alias = this.#names[name];
     if (alias) {
       if (error) {
-        if (error.status === 401) return this.#door();
+        if (error.status === 401) return this.#showLogin();
         this.errors[alias] = error;
       } else {
         delete this.errors[alias];
@@ -136,11 +136,11 @@ class App {
     this.update();
     if (!connected && this.page) {
       const entered = await enter().catch(() => null);
-      if (entered === false) this.#door('You have been logged out: the dashboard has a new token.');
+      if (entered === false) this.#showLogin('You were logged out because the dashboard has a new token.');
     }
   }
 
-  #door(problem) {
+  #showLogin(problem) {
     this.page = null;
     this.live.stop();
     document.title = 'Veredus';
@@ -283,7 +283,7 @@ class App {
             class: 'button quiet-button',
             onclick: () => this.nextTheme(),
             'aria-label': `Colours: ${this.theme}. Change`,
-            title: 'Light, dark or as the system (t)',
+            title: 'Light, dark or system theme (t)',
           },
           icon({ auto: 'auto', light: 'sun', dark: 'moon' }[this.theme]),
         ),
@@ -315,7 +315,7 @@ class App {
 
   async #leave() {
     await post('logout').catch(() => {});
-    this.#door();
+    this.#showLogin();
   }
 }
 

@@ -1,11 +1,11 @@
-// The pieces that all pages are made of.
+// Elements that all pages share.
 
 import { h, icon } from './dom.js';
 import { ago, clock, number } from './format.js';
 
 export const badge = (state) => h('span', { class: `badge is-${state}` }, state);
 
-/** Keyed by what it says: a button that is drawn again never becomes another one under somebody's finger. */
+/** Keyed by its text, so that redrawing never turns a button into another one while the user presses it. */
 export function button(text, { icon: name, kind = '', onclick, disabled, title, label } = {}) {
   return h(
     'button',
@@ -23,7 +23,7 @@ export function button(text, { icon: name, kind = '', onclick, disabled, title, 
   );
 }
 
-/** An instant: how long ago, with the exact one to be seen on hovering and by screen readers. */
+/** A relative time; the exact time is shown on hover and read by screen readers. */
 export function when(instant) {
   return instant
     ? h('time', { datetime: instant, title: clock(instant) }, ago(instant))
@@ -39,7 +39,7 @@ export function command(text) {
       setTimeout(() => own.removeAttribute('data-copied'), 1200);
       toast('Copied');
     } catch {
-      toast('Select the command and copy it by hand: the browser does not allow it here');
+      toast('The browser does not allow copying here: select the command and copy it by hand');
     }
   };
   return h(
@@ -54,7 +54,7 @@ export function command(text) {
   );
 }
 
-/** What a newcomer sees where nothing is yet: why, and what to do next. */
+/** Shown where there is no data yet: why, and what to do next. */
 export function empty(title, text, ...commands) {
   return h(
     'div',
@@ -81,7 +81,7 @@ export function card(title, ...children) {
   return h('section', { class: 'card' }, head && h('header', { class: 'card-head' }, head), children);
 }
 
-/** The roles are said aloud because a phone shows rows as cards, which takes them from the elements. columns: {title, cell(row), number?, wide?, hidden?}; `open(row)` gives the address of a row. */
+/** Roles are explicit because phones show rows as cards, which removes the implicit ones. columns: {title, cell(row), number?, wide?, hidden?}; `open(row)` gives the address of a row. */
 export function table({ label, columns, rows, key, open, select }) {
   const shown = columns.filter((column) => !column.hidden);
   const head = h(

@@ -1,4 +1,4 @@
-"""What a transport is to the rest: chunks out, chunks in, how much is unsent, and one way to close."""
+"""The interfaces of transports: Transport, Handler, Listener, and the limits on new connections."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ class Transport(Protocol):
 
     @property
     def encoding(self) -> Literal["protobuf", "json"]:
-        """What was negotiated: pick the codec by it."""
+        """The negotiated encoding, which selects the codec."""
 
     @property
     def peer(self) -> str:
-        """Address of the other end as `host:port`, now: QUIC clients may move."""
+        """Current address of the other end as `host:port`. QUIC clients may move."""
 
     @property
     def host(self) -> str:
-        """Address of the client without its port; behind a trusted proxy the one that the proxy tells."""
+        """Address of the client without its port; behind a trusted proxy, as the proxy reports it."""
 
     @property
     def unsent(self) -> int:
-        """Bytes given to `send` that have not left this process. Stop giving more above `HIGH_WATER`."""
+        """Bytes passed to `send` that have not left this process. Send no more above `HIGH_WATER`."""
 
     @property
     def closed(self) -> bool: ...
 
     def send(self, chunks: Sequence[bytes]) -> None:
-        """Queue these chunks, each holding whole frames; they leave together. Ignored after a close."""
+        """Queue these chunks of whole frames for one write. Ignored after a close."""
 
     def close(self, code: int, reason: str = "") -> None:
         """Send what is queued, then end the connection with this close code. The handler's `closed` follows.
 
-        A peer that does not read gets two seconds; then the connection is cut.
+        If the peer does not read for two seconds, the connection is cut.
         """
 
     def abort(self) -> None:
@@ -45,19 +45,19 @@ class Transport(Protocol):
 
 
 class Handler(Protocol):
-    """One per connection, called synchronously on the loop. What it raises closes that connection with 4006."""
+    """One per connection, called synchronously on the loop. An exception closes its connection with 4006."""
 
     def opened(self, transport: Transport) -> None:
-        """The connection is up; a subprotocol was agreed."""
+        """The connection is open and the subprotocol negotiated."""
 
     def received(self, transport: Transport, data: bytes) -> None:
-        """Bytes that came: a whole WebSocket message, or any piece of the QUIC stream."""
+        """Data arrived: a whole WebSocket message, or any part of the QUIC stream."""
 
     def writable(self, transport: Transport) -> None:
         """`unsent` fell below `LOW_WATER` after having been above `HIGH_WATER`."""
 
     def closed(self, transport: Transport, code: int, reason: str) -> None:
-        """The end, exactly once after `opened`: the close code that came or was sent, 1006 if none."""
+        """Called exactly once after `opened`, with the close code received or sent; 1006 if there was none."""
 
 
 HandlerFactory = Callable[[], Handler]
@@ -73,32 +73,32 @@ class Listener(Protocol):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port that it really listens on (port 0 asked for any free one)."""
+        """The real host and port, also if port 0 was requested."""
 
     async def close(self) -> None:
-        """Stop accepting. Connections live on; close them one by one."""
+        """Stop accepting. Open connections stay open."""
 
 
-class Doorkeeper(Protocol):
-    """Knows how many connections each address has."""
+class Admission(Protocol):
+    """Limits the connections of each address."""
 
     def enter(self, host: str) -> bool:
-        """A connection from this address: may it stay? Then it counts until `leave`."""
+        """Admit a connection from this address, which counts until `leave`. Returns False if it is refused."""
 
     def leave(self, host: str) -> None: ...
 
     def silent(self) -> None:
-        """One was cut because it did not say in time what it wants."""
+        """Count a connection that was cut because it sent nothing in time."""
 
     def dropped(self) -> None:
-        """A datagram was not looked at: its connection sends too many."""
+        """Count a datagram that was dropped because its connection sends too many."""
 
     def is_proxy(self, host: str) -> bool:
-        """Whether what this address says of its clients' addresses is believed."""
+        """Whether this address is a trusted proxy."""
 
 
 class AcceptGate(Protocol):
-    """Asked once per new connection, before anything expensive: 0.0 lets it in, else it may come again after so many
-    seconds."""
+    """Called once per new connection, before anything expensive. Returns 0.0 to admit it, otherwise the seconds after
+    which the client may retry."""
 
     def __call__(self, address: str) -> float: ...

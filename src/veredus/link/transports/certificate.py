@@ -1,4 +1,4 @@
-"""A certificate for local use, made on the fly: ECDSA P-256, ten days, for localhost only."""
+"""Generates a self-signed certificate for localhost: ECDSA P-256, valid for ten days."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-VALID_FOR = timedelta(days=10)  # browsers take a certificate by its hash only if it lives less than 14 days
+VALID_FOR = timedelta(days=10)  # browsers accept a certificate by its hash only if it is valid for less than 14 days
 
 
 class LocalCertificate(NamedTuple):
-    """Certificate and key as PEM; the hash is SHA-256 of the certificate's DER, as WebTransport wants it."""
+    """Certificate and key as PEM; the hash is SHA-256 of the certificate's DER, as WebTransport expects it."""
 
     certificate: bytes
     key: bytes

@@ -1,4 +1,4 @@
-"""What we need of aioquic that it does not promise; `tests/transports/test_libraries.py` names it."""
+"""The internals of aioquic that we rely on; `tests/transports/test_libraries.py` lists them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_handshake_complete(quic: QuicConnection) -> bool:
 
 
 def ending(quic: QuicConnection) -> ConnectionTerminated | None:
-    """How the connection ends. aioquic tells of the peer's close only when its draining period is over."""
+    """How the connection ends. aioquic itself reports the peer's close only after the draining period."""
     return quic._close_event
 
 
@@ -29,7 +29,7 @@ def reset_tokens(quic: QuicConnection) -> list[bytes]:
 
 
 class ResettableConnection(QuicConnection):
-    """A server's connection whose reset tokens are made from its ids, so that a successor can make them too."""
+    """A server's connection whose reset tokens derive from its ids, so that a restarted process can derive them too."""
 
     def __init__(self, *, reset_token: Callable[[bytes], bytes], **arguments: object) -> None:
         self._reset_token = reset_token

@@ -1,4 +1,4 @@
-"""Stateless reset: a gateway that was restarted tells clients of its past life that their connection is gone."""
+"""Stateless reset: a restarted gateway tells the clients of its previous process that their connection is gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aioquic.quic.connection import QuicConnection
 from veredus.link.transports.quic_library import reset_tokens
 
 TOKEN = 16
-SMALLEST = 21  # bytes of a reset, so that it cannot be told from a packet
+SMALLEST = 21  # bytes of a reset, so that it looks like any other packet
 LARGEST = 43
 
 
@@ -21,8 +21,8 @@ def reset_token(key: bytes, connection_id: bytes) -> bytes:
 
 
 def reset_packet(key: bytes, connection_id: bytes, answered: int) -> bytes | None:
-    """The answer to a packet of `answered` bytes for a connection that nobody knows: always smaller, so that two
-    servers cannot keep each other busy."""
+    """The answer to a packet of `answered` bytes for an unknown connection. It is always smaller, so that two servers
+    cannot answer each other endlessly."""
     size = min(answered - 1, LARGEST)
     if size < SMALLEST:
         return None
@@ -40,8 +40,8 @@ def is_reset(connection: QuicConnection, data: bytes) -> bool:
 
 
 def reset_key_for(private_key: bytes | None) -> bytes:
-    """A key that a restarted gateway has again: from the certificate's private key or, for local use where there is
-    none, from this machine's boot and user."""
+    """A key that survives restarts: derived from the certificate's private key or, without one, from boot id and
+    user."""
     if private_key is not None:
         return hmac.digest(private_key, b"veredus stateless reset", "sha256")
     try:

@@ -1,4 +1,4 @@
-"""Retry: a client shows that it receives what is sent to its address, before anything is kept of it."""
+"""Retry: a client proves that it receives packets at its address before the server keeps any state for it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from aioquic.quic.packet import encode_quic_retry
 
 _MAC = 16
-_AGE = 10  # seconds for which a token is good
+_AGE = 10  # seconds for which a token is valid
 _HEAD = struct.Struct(">QB")
 
 
 class Retries:
-    """Tokens are good for one address, for a few seconds, in this process."""
+    """Makes and checks tokens, which are valid for one address, for a few seconds, in this process."""
 
     def __init__(self) -> None:
         self._key = os.urandom(32)
 
     def packet(self, header: Any, address: tuple[Any, ...], now: float) -> bytes:
-        """The answer to a first packet: come again, with this token."""
+        """The answer to a first packet: a token to retry with."""
         source = os.urandom(8)
         head = _HEAD.pack(int(now), len(header.destination_cid)) + header.destination_cid
         return encode_quic_retry(
@@ -33,7 +33,7 @@ class Retries:
         )
 
     def original_id(self, header: Any, address: tuple[Any, ...], now: float) -> bytes | None:
-        """The id that the client chose at first, if the token is ours and fits; else None."""
+        """The client's original connection id if the token is valid, otherwise None."""
         token = header.token
         if len(token) < _HEAD.size + _MAC:
             return None

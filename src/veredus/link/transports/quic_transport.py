@@ -1,4 +1,4 @@
-"""One QUIC connection with its one stream: aioquic's state machine, our timers, our back-pressure, our close codes."""
+"""QuicTransport: one QUIC connection with one stream: aioquic's state machine, our timers, limits and close codes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from aioquic.quic.connection import QuicConnection
 from veredus.link.transports.base import ABNORMAL, CLOSE_GRACE, HIGH_WATER, LOW_WATER, Handler, HandlerFactory
 from veredus.link.transports.quic_library import ending, is_handshake_complete, unconfirmed
 from veredus.link.transports.quic_reset import is_reset
-from veredus.model.frames import CloseCode
+from veredus.model.frames import CloseCode, close_reason
 
 logger = logging.getLogger("veredus.link")
 STREAM = 0  # the client's first bidirectional stream, the only one in use
 TRANSMIT_PAUSE = 0.001  # seconds between two flushes of a connection that is busy
-UNANSWERED_PINGS = 2  # in a row: the connection is given up
+UNANSWERED_PINGS = 2  # in a row; then the connection is closed
 Address = tuple[Any, ...]
 
 
 class QuicTransport:
-    """Datagrams go in, datagrams go out by `sendto`; `gone` is called when nothing is left to do."""
+    """Sends datagrams with `sendto` and calls `gone` when nothing is left to do."""
 
     kind: Literal["quic"] = "quic"
     encoding: Literal["protobuf"] = "protobuf"
@@ -38,15 +38,14 @@ class QuicTransport:
         handshake_timeout: float,
         keepalive: float = 0.0,
     ) -> None:
-        """`keepalive`: seconds of silence after which a ping asks whether the other end is there; three such without an
-        answer end the connection."""
+        """`keepalive`: seconds of silence before a ping. Three unanswered pings end the connection."""
         self._loop = asyncio.get_running_loop()
         self._quic = quic
         self._handler_factory = handler_factory
         self._handler: Handler | None = None
         self._sendto = sendto
         self._gone = gone
-        self._address: Address = ("", 0)  # where our datagrams go: a client that moves is followed
+        self._address: Address = ("", 0)  # the peer's current address; a client may move
         self._is_client = quic.configuration.is_client
         self._keepalive = keepalive
         self._opened = False
@@ -76,17 +75,17 @@ class QuicTransport:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the other end has not confirmed: aioquic itself takes without limit, so we count."""
+        """Bytes that the other end has not confirmed. aioquic buffers without a limit, so we count them."""
         return unconfirmed(self._quic, STREAM)
 
     @property
     def opened(self) -> bool:
-        """The handler was told that the connection is there."""
+        """Whether `handler.opened` was called."""
         return self._opened
 
     @property
     def ended(self) -> bool:
-        """The handler was told. What is left is the answer to late packets."""
+        """Whether `handler.closed` was called. The connection may still answer late packets."""
         return self._ended
 
     @property
@@ -118,7 +117,7 @@ class QuicTransport:
     # ---- called by the port
 
     def datagram(self, data: bytes, address: Address) -> None:
-        """A datagram for this connection came."""
+        """Process a datagram for this connection."""
         if self._forgotten:
             return
         now = self._last_in = self._loop.time()
@@ -128,7 +127,7 @@ class QuicTransport:
             return
         try:
             self._quic.receive_datagram(data, address, now)
-        except Exception:  # a fault of the library must not take the port and all its connections along
+        except Exception:  # an error in aioquic must not break the port and its other connections
             logger.exception("a QUIC connection failed on a datagram and is dropped")
             self.abort()
             return
@@ -136,8 +135,8 @@ class QuicTransport:
         self.transmit_soon()
 
     def transmit_soon(self) -> None:
-        """Send what there is at the end of this turn of the loop; under load a little later, so that many small writes
-        share a packet: a packet costs far more than what is in it."""
+        """Send at the end of this turn of the loop, or slightly later under load, so that many small writes share a
+        packet: the cost is per packet, not per byte."""
         if self._transmitting:
             return
         self._transmitting = True
@@ -162,7 +161,7 @@ class QuicTransport:
         self._arm()
 
     def _arm(self) -> None:
-        """One timer, moved only to an earlier time: when it fires too early it is set again."""
+        """Set the timer. It is moved to earlier times only; if it fires too early, it is set again."""
         due = self._quic.get_timer()
         if due is None:
             return
@@ -241,7 +240,7 @@ class QuicTransport:
             self.abort()
 
     def _check_alive(self) -> None:
-        if self._unanswered >= UNANSWERED_PINGS:  # counted, not timed: a process that stood still has not asked
+        if self._unanswered >= UNANSWERED_PINGS:  # counted, not timed: a suspended process has sent no pings
             self.abort()
             return
         if self._loop.time() - self._last_in >= self._keepalive and not self.closed:
@@ -254,12 +253,12 @@ class QuicTransport:
     def _close_now(self) -> None:
         assert self._closing is not None
         code, reason = self._closing
-        self._quic.close(error_code=0 if code == 1000 else code, reason_phrase=reason[:120])
+        self._quic.close(error_code=0 if code == 1000 else code, reason_phrase=close_reason(reason))
         self._transmit()
         self._end(code, reason)
 
     def _end(self, code: int, reason: str) -> None:
-        """Tell the handler, once."""
+        """Call `handler.closed`, once."""
         if self._ended:
             return
         self._ended = True
@@ -278,8 +277,8 @@ class QuicTransport:
             self._forget()
 
     def _lingers(self) -> bool:
-        """Whether it stays for a while after its end, to answer late packets. A client does not: its close has left, or
-        the other end's has come, and its socket must not outlive what the user closed."""
+        """Whether to stay for a while after the end, to answer late packets. A client does not, because its socket must
+        not outlive the user's close."""
         return False
 
     def _forget(self) -> None:
@@ -291,13 +290,13 @@ class QuicTransport:
         self._gone(self)
 
     def _handshaken(self) -> None:
-        """The handshake is complete."""
+        """Called when the handshake is complete."""
 
     def _sent(self, datagrams: int) -> None:
-        """So many left."""
+        """Called with the number of datagrams sent."""
 
     def _renamed(self, event: events.ConnectionIdIssued | events.ConnectionIdRetired) -> None:
-        """A client's connection has one port of its own: nothing to note. The server's port overrides this."""
+        """Called when connection ids change. Only the server's port needs to know."""
 
     def _call(self, method: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -314,7 +313,7 @@ class QuicTransport:
 
 
 def _ending(event: events.ConnectionTerminated) -> tuple[int, str]:
-    """The application's code if it was the application that closed; QUIC's own faults are a broken connection."""
+    """The application's close code. QUIC's own errors count as a broken connection."""
     if event.frame_type is not None:
         return ABNORMAL, event.reason_phrase
     return event.error_code or 1000, event.reason_phrase

@@ -2,6 +2,6 @@
 -- KEYS  entries [schedulers]
 -- ARGV
 -- RETURNS  number of keys deleted
-local entries, schedulers = unpack(KEYS)
+-- NEEDS  nothing
 if schedulers then redis.call('ZREM', schedulers, entries) end
 return redis.call('DEL', entries)

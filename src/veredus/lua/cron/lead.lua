@@ -1,12 +1,9 @@
 -- lead: become or stay the leader of some schedules, unless another scheduler's lease on them lasts.
 -- KEYS  leader
--- ARGV  scheduler lease_ms [now_ms]
+-- ARGV  scheduler lease_ms:number
 -- RETURNS  1 or 0, how many ms the leader's lease lasts, now_ms
--- include: clock
-local leader = KEYS[1]
-local scheduler, lease_ms = ARGV[1], tonumber(ARGV[2])
-local now = clock(ARGV[3])
-
+-- NEEDS  clock
+local now = clock()
 local holder = redis.call('GET', leader)
 if holder and holder ~= scheduler then
   local left = redis.call('PTTL', leader)

@@ -2,6 +2,6 @@
 -- KEYS  leader
 -- ARGV  scheduler
 -- RETURNS  1 if it was this scheduler's, else 0
-local leader, scheduler = KEYS[1], ARGV[1]
+-- NEEDS  nothing
 if redis.call('GET', leader) ~= scheduler then return 0 end
 return redis.call('DEL', leader)

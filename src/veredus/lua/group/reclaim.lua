@@ -1,12 +1,10 @@
 -- reclaim: give the members of aggregation sets whose time is over, or of one set that is named, back to their groups.
 -- KEYS  sets groups
--- ARGV  group_prefix limit set [now_ms]
+-- ARGV  queue_prefix limit:number named
 -- RETURNS  {number of members given back, 1 if there may be more or 0, {set that could not be given back, reason, ...}}
--- include: clock checks chunks regroup grow
+-- NEEDS  clock checks regroup grow
 -- In portions of `limit`: a set that has lost members to its group can no longer be aggregated, so that is safe.
-local sets, groups = unpack(KEYS)
-local group_prefix, limit, named = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local now = clock(ARGV[4])
+local now = clock()
 local AGAIN = 120 -- seconds until a set that cannot be given back is looked at again
 expect(sets, 'zset')
 expect(groups, 'set')
@@ -25,11 +23,11 @@ for _, set in ipairs(stale) do
     more = true
     break
   end
-  local group = group_of(set, group_prefix)
+  local group = group_of(queue_prefix, set)
   local size = redis.pcall('ZCARD', set)
-  local waiting = group and redis.pcall('ZCARD', group_prefix .. group)
+  local waiting = group and redis.pcall('ZCARD', keys.group(group))
   if type(size) == 'number' and type(waiting) == 'number' then
-    moved = moved + regroup(set, group_prefix, groups, group, limit - moved)
+    moved = moved + regroup(queue_prefix, set, groups, group, limit - moved)
     if redis.call('ZCARD', set) == 0 then redis.call('ZREM', sets, set) else more = true end
   else
     bad[#bad + 1] = set

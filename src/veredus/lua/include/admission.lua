@@ -1,129 +1,146 @@
--- admission: who may begin now in a queue that has limits. Made once per batch: it reads the limits, and of each scope
--- that comes up how much room there is, and then counts along. Nothing is written before `settle`. Needs lanes, limits and
--- types.
-local function admission(queue_prefix, now, now_up, nanoseconds)
-  local limits, prefixes, by_type, by_key = {}, {}, false, false
-  local declared = redis.call('HGETALL', queue_prefix .. 'limits')
+-- NEEDS  clock lanes limits types
+
+-- open_admission: what decides which tasks may begin in a queue that has limits, for one batch: the declared limits, and of each
+-- scope that comes up how much room there is. `admits` counts along; nothing is written before settle_admission.
+local function open_admission(queue_prefix, now)
+  local admission = {
+    now = now,
+    limits = {}, -- by what is limited
+    patterns = {}, -- those among them that are a type's beginning, the longest first
+    has_types = false,
+    has_keys = false,
+    scopes = {}, -- by name
+    admitted = {}, -- tasks that begin
+    refused = {}, -- tasks that wait for a scope
+    given_up = {}, -- room that was kept for tasks that wait for another scope
+  }
+  local declared = redis.call('HGETALL', keys.limits())
   for i = 1, #declared, 2 do
     local spec, limit = declared[i], limit_from(declared[i + 1])
-    limits[spec] = limit
-    by_type = by_type or string.sub(spec, 1, 4) == 'task'
-    by_key = by_key or string.find(spec, '^%a+%-key') ~= nil
-    if limit and string.sub(spec, 1, 4) == 'task' and string.sub(spec, -1) == '*' then prefixes[#prefixes + 1] = spec end
-  end
-  table.sort(prefixes, function(a, b) return #a > #b end)
-  local scopes, admitted, blocked, turned_away = {}, {}, {}, {}
-
-  local function scope_at(name, limit)
-    local scope = scopes[name]
-    if not scope then
-      scope = { name = name, limit = limit }
-      scope.free, scope.at, scope.kept = room(queue_prefix, name, limit, now)
-      scope.crowd = redis.call('EXISTS', queue_prefix .. 'waiting:' .. name) == 1
-      scopes[name] = scope
-    end
-    return scope
-  end
-
-  local function spec_for(kind, task_type)
-    local spec = kind .. task_type
-    if limits[spec] then return spec end
-    for _, prefix in ipairs(prefixes) do
-      if string.sub(spec, 1, #prefix - 1) == string.sub(prefix, 1, -2) then return prefix end
+    local is_of_type = string.find(spec, '^task') ~= nil
+    admission.limits[spec] = limit
+    admission.has_types = admission.has_types or is_of_type
+    admission.has_keys = admission.has_keys or string.find(spec, '^%a+%-key') ~= nil
+    if limit and is_of_type and string.sub(spec, -1) == '*' then
+      admission.patterns[#admission.patterns + 1] = { spec = spec, beginning = string.sub(spec, 1, -2) }
     end
   end
+  table.sort(admission.patterns, function(a, b) return #a.spec > #b.spec end)
+  return admission
+end
 
-  local function scopes_of(message, key)
-    local found = {}
-    if by_type then
-      local task_type = type_in(message) or ''
-      local spec = spec_for('task:', task_type)
-      if spec then found[#found + 1] = scope_at(spec, limits[spec]) end
-      spec = key and spec_for('task-key:', task_type)
-      if spec then
-        local pattern = string.sub(spec, 10)
-        found[#found + 1] = scope_at('task-key:' .. #pattern .. ':' .. pattern .. ':' .. key, limits[spec])
+-- scope_named: the scope of this name, read when it first comes up.
+local function scope_named(queue_prefix, admission, name, limit)
+  local scope = admission.scopes[name]
+  if not scope then
+    scope = { name = name, limit = limit }
+    scope.free, scope.at, scope.kept = room(queue_prefix, name, limit, admission.now)
+    scope.has_waiting = redis.call('EXISTS', keys.waiting(name)) == 1
+    admission.scopes[name] = scope
+  end
+  return scope
+end
+
+-- spec_for: the limit of this kind for a type: its own, or that of the longest pattern that fits.
+local function spec_for(admission, kind, task_type)
+  local spec = kind .. task_type
+  if admission.limits[spec] then return spec end
+  for _, pattern in ipairs(admission.patterns) do
+    if string.find(spec, pattern.beginning, 1, true) == 1 then return pattern.spec end
+  end
+end
+
+-- scopes_of: the scopes that count a task, but for the whole queue's.
+local function scopes_of(queue_prefix, admission, message, limit_key)
+  local found, limits = {}, admission.limits
+  local function add(name, limit) found[#found + 1] = scope_named(queue_prefix, admission, name, limit) end
+  if admission.has_types then
+    local task_type = type_in(message) or ''
+    local spec = spec_for(admission, 'task:', task_type)
+    if spec then add(spec, limits[spec]) end
+    local key_spec = limit_key and spec_for(admission, 'task-key:', task_type)
+    if key_spec then
+      local pattern = string.match(key_spec, '^task%-key:(.*)$')
+      add('task-key:' .. #pattern .. ':' .. pattern .. ':' .. limit_key, limits[key_spec])
+    end
+  end
+  if limit_key and limits['queue-key'] then add('queue-key:' .. limit_key, limits['queue-key']) end
+  return found
+end
+
+-- room_in_queue: of the whole queue: how many may begin, when to ask again, and whether a worker is woken when there is room.
+local function room_in_queue(queue_prefix, admission)
+  local limit = admission.limits['queue']
+  if not limit then return math.huge, -1, false end
+  local scope = scope_named(queue_prefix, admission, 'queue', limit)
+  return scope.free, math.max(1, math.min(scope.at - admission.now, 60000)), limit.most > 0
+end
+
+-- admits: true if this task may begin; else it waits for the first scope that has no room.
+local function admits(queue_prefix, admission, id, key, message)
+  local limit_key, order_key, since = unpack(redis.call('HMGET', key, 'limit_key', 'order_key', 'pending_since'), 1, 3)
+  local scopes = scopes_of(queue_prefix, admission, message, admission.has_keys and (limit_key or order_key) or nil)
+  local is_called, names = {}, {}
+  for i, scope in ipairs(scopes) do
+    is_called[scope] = scope.kept > 0 and redis.call('ZSCORE', keys.called(scope.name), id) and true or false
+    names[i] = scope.name
+  end
+  for _, scope in ipairs(scopes) do
+    if not is_called[scope] and (scope.free <= 0 or scope.has_waiting) then
+      local arrived = since and string.sub(since, 1, -4) or whole(admission.now * 1000)
+      local task = { id = id, key = key, scope = scope.name, arrived = arrived, scopes = names }
+      admission.refused[#admission.refused + 1] = task
+      for other, called in pairs(is_called) do
+        if called then admission.given_up[#admission.given_up + 1] = { id = id, scope = other.name } end
       end
-    end
-    if key and limits['queue-key'] then found[#found + 1] = scope_at('queue-key:' .. key, limits['queue-key']) end
-    return found
-  end
-
-  local gate = {}
-
-  -- The whole queue: how many may begin, when to ask again, and whether whoever makes room shall say so.
-  function gate.queue()
-    local limit = limits['queue']
-    if not limit then return math.huge, -1, false end
-    local scope = scope_at('queue', limit)
-    return scope.free, math.max(1, math.min(scope.at - now, 60000)), limit.most > 0
-  end
-
-  -- True if this task may begin; else it is noted as waiting for the scope that has no room.
-  function gate.admits(id, key, message)
-    local fields = redis.call('HMGET', key, 'limit_key', 'order_key', 'pending_since')
-    local mine = scopes_of(message, by_key and (fields[1] or fields[2]) or nil)
-    local is_called = {}
-    for _, scope in ipairs(mine) do
-      local kept = scope.kept > 0 and redis.call('ZSCORE', queue_prefix .. 'called:' .. scope.name, id)
-      is_called[scope] = kept and true or false
-    end
-    for _, scope in ipairs(mine) do
-      if not is_called[scope] and (scope.free <= 0 or scope.crowd) then
-        local arrived = fields[3] and string.sub(fields[3], 1, -4) or whole(now * 1000)
-        local names = {}
-        for i, one in ipairs(mine) do names[i] = one.name end
-        blocked[#blocked + 1] = { id = id, key = key, scope = scope, arrived = arrived, names = names }
-        for other, called in pairs(is_called) do
-          if called then turned_away[#turned_away + 1] = { id, other.name } end
-        end
-        return false
-      end
-    end
-    for _, scope in ipairs(mine) do
-      if not is_called[scope] then scope.free = scope.free - 1 end
-    end
-    if limits['queue'] then mine[#mine + 1] = scopes['queue'] end
-    if #mine > 0 then admitted[#admitted + 1] = { id = id, key = key, scopes = mine } end
-    return true
-  end
-
-  -- Write it all down.
-  function gate.settle(lease_end)
-    for _, task in ipairs(admitted) do
-      local held = {}
-      for _, scope in ipairs(task.scopes) do
-        if scope.limit.most > 0 then held[#held + 1] = scope.name end
-        if scope.limit.count > 0 then
-          redis.call('RPUSH', queue_prefix .. 'starts:' .. scope.name, whole(now_up))
-          scope.begun = true
-        end
-        if scope.kept > 0 then redis.call('ZREM', queue_prefix .. 'called:' .. scope.name, task.id) end
-      end
-      if #held > 0 then
-        held = cjson.encode(held)
-        redis.call('HSET', task.key, 'slots', held)
-        keep_slots(queue_prefix, held, task.id, lease_end)
-      end
-    end
-    local touched = {}
-    for name, scope in pairs(scopes) do
-      if scope.begun then redis.call('PEXPIRE', queue_prefix .. 'starts:' .. name, whole(scope.limit.per + 60000)) end
-      touched[name] = scope.begun and scope.crowd -- who was called has begun: when the next one may is known only now
-    end
-    for _, row in ipairs(turned_away) do redis.call('ZREM', queue_prefix .. 'called:' .. row[2], row[1]) end
-    for _, task in ipairs(blocked) do
-      local name = task.scope.name
-      redis.call('ZADD', queue_prefix .. 'waiting:' .. name, task.arrived, task.id)
-      park(queue_prefix, task.id, nanoseconds, name)
-      if #task.names > 1 then redis.call('HSET', task.key, 'limit_scopes', cjson.encode(task.names)) end
-      touched[name] = true
-    end
-    for _, row in ipairs(turned_away) do touched[row[2]] = true end
-    for name, is_touched in pairs(touched) do
-      if is_touched then call_up(queue_prefix, name, now, nanoseconds) end
+      return false
     end
   end
+  for _, scope in ipairs(scopes) do
+    if not is_called[scope] then scope.free = scope.free - 1 end
+  end
+  if admission.limits['queue'] then scopes[#scopes + 1] = admission.scopes['queue'] end
+  if #scopes > 0 then admission.admitted[#admission.admitted + 1] = { id = id, key = key, scopes = scopes } end
+  return true
+end
 
-  return gate
+-- begin_admitted: a task begins: it takes its slots, and its start counts.
+local function begin_admitted(queue_prefix, task, lease_end, now_up)
+  local slots = {}
+  for _, scope in ipairs(task.scopes) do
+    if scope.limit.most > 0 then slots[#slots + 1] = scope.name end
+    if scope.limit.count > 0 then
+      redis.call('RPUSH', keys.starts(scope.name), whole(now_up))
+      scope.has_begun = true
+    end
+    if scope.kept > 0 then redis.call('ZREM', keys.called(scope.name), task.id) end
+  end
+  if #slots > 0 then
+    local text = cjson.encode(slots)
+    redis.call('HSET', task.key, 'slots', text)
+    keep_slots(queue_prefix, text, task.id, lease_end)
+  end
+end
+
+-- settle_admission: write it all: what begins takes its room, what is refused waits, and scopes that changed are checked again.
+local function settle_admission(queue_prefix, admission, lease_end, now_up, nanoseconds)
+  local is_touched = {}
+  for _, task in ipairs(admission.admitted) do begin_admitted(queue_prefix, task, lease_end, now_up) end
+  for name, scope in pairs(admission.scopes) do
+    if scope.has_begun then redis.call('PEXPIRE', keys.starts(name), whole(scope.limit.per + 60000)) end
+    is_touched[name] = scope.has_begun and scope.has_waiting -- a called task has begun: only now is known when the next one may
+  end
+  for _, room_kept in ipairs(admission.given_up) do
+    redis.call('ZREM', keys.called(room_kept.scope), room_kept.id)
+    is_touched[room_kept.scope] = true
+  end
+  for _, task in ipairs(admission.refused) do
+    redis.call('ZADD', keys.waiting(task.scope), task.arrived, task.id)
+    park(queue_prefix, task.id, nanoseconds, task.scope)
+    if #task.scopes > 1 then redis.call('HSET', task.key, 'limit_scopes', cjson.encode(task.scopes)) end
+    is_touched[task.scope] = true
+  end
+  for name, touched in pairs(is_touched) do
+    if touched then call_up(queue_prefix, name, admission.now, nanoseconds) end
+  end
 end

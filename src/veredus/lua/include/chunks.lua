@@ -1,3 +1,5 @@
+-- NEEDS  nothing
+
 -- in_chunks: call a command for many members, never with more arguments than Lua can unpack. Returns the sum of what the
 -- calls return, which is the number of new or removed members, or the length of a list and then of no use.
 local function in_chunks(command, key, members)

@@ -1,9 +1,11 @@
+-- NEEDS  nothing
+
 -- clock: the server's time, the only clock of all scripts; a time given by a test wins.
--- Returns milliseconds rounded down (to ask what is due), rounded up (to set what shall be due, so that nothing is
+-- Returns milliseconds rounded down (to ask what is due), rounded up (to set what will be due, so that nothing is
 -- ever early), nanoseconds as text (a double cannot hold them), and the microseconds that rounding down cut off.
-local function clock(given)
-  if given and given ~= '' then
-    local ms = tonumber(given)
+local function clock()
+  if given_now_ms and given_now_ms ~= '' then
+    local ms = tonumber(given_now_ms)
     return ms, ms, string.format('%.0f000000', ms), 0
   end
   local time = redis.call('TIME')

@@ -1,3 +1,5 @@
+-- NEEDS  clock
+
 -- day_of: the UTC date of an instant, from days since 1970 (no library for it inside the server).
 local function day_of(now)
   local days = math.floor(now / 86400000) + 719468
@@ -12,20 +14,21 @@ local function day_of(now)
   return string.format('%04d-%02d-%02d', year, month, day)
 end
 
--- tally: count runs and failures, per day and in all. Counting comes last and never fails a settlement: a damaged
--- counter must not bring a finished task back.
-local function tally(now, processed, runs, failed, failures)
-  if runs == 0 and failures == 0 then return end
-  local day, expiry = day_of(now), whole(math.floor(now / 1000) + 90 * 86400)
-  local wrap = tonumber(redis.pcall('GET', processed) or 0) or 0
-  for _, row in ipairs({ { processed, runs }, { failed, failures } }) do
-    local total, number = row[1], row[2]
-    if total and number > 0 then
-      if redis.pcall('INCRBY', total .. ':' .. day, number) == number then
-        redis.call('EXPIREAT', total .. ':' .. day, expiry)
-      end
-      -- Asynq starts its lifetime counters again from 1 near 2^63; compared as doubles there as here.
-      if wrap >= 9223372036854775807 then redis.pcall('SET', total, 1) else redis.pcall('INCRBY', total, number) end
-    end
+-- count_on: add to a counter of one day, which is kept for 90 days, and to the one of all days. Asynq starts the latter again from
+-- 1 near 2^63; compared as doubles there as here.
+local function count_on(now, day_counter, total, number, is_at_end)
+  if redis.pcall('INCRBY', day_counter, number) == number then
+    redis.call('EXPIREAT', day_counter, whole(math.floor(now / 1000) + 90 * 86400))
   end
+  if is_at_end then redis.pcall('SET', total, 1) else redis.pcall('INCRBY', total, number) end
+end
+
+-- tally: count runs and failures. Counting comes last and never fails a settlement: a damaged counter must not bring a finished
+-- task back.
+local function tally(now, runs, failures)
+  if runs == 0 and failures == 0 then return end
+  local processed, failed, day = keys.processed(), keys.failed(), day_of(now)
+  local is_at_end = (tonumber(redis.pcall('GET', processed) or 0) or 0) >= 9223372036854775807
+  if runs > 0 then count_on(now, keys.processed_on(day), processed, runs, is_at_end) end
+  if failures > 0 then count_on(now, keys.failed_on(day), failed, failures, is_at_end) end
 end

@@ -1,3 +1,5 @@
+-- NEEDS  nothing
+
 -- leave_group_until_due: a task is no member of its group now and joins it again when it is due. `group` is the field by which Go's
 -- forwarder would put it into the group without listing the group, where nobody finds it; only ours read `due_group`. The lock
 -- is named in the hash: of a member that Go added, only the message has it.

@@ -1,6 +1,7 @@
--- excerpt: the entries of a log from a seq on: so many and so many bytes at most, but at least one if there is any.
+-- NEEDS  nothing
+
+-- excerpt: the entries of a log from a seq on: at most this number and these bytes, but at least one if there is any.
 local function excerpt(list, floor, first, most, max_bytes)
-  most, max_bytes = tonumber(most), tonumber(max_bytes)
   if most <= 0 then return {} end
   local entries = redis.call('LRANGE', list, first - floor - 1, first - floor + most - 2)
   local bytes = 0

@@ -1,19 +1,24 @@
--- raise_rid_floor: the client has seen every answer up to this request: what is recorded of those that are answered is forgotten.
+-- NEEDS  chunks request_records
+
+-- raise_rid_floor: the client has seen every answer up to this request: delete the records of those that are answered.
 local function raise_rid_floor(s, floor)
-  local before = tonumber(redis.call('HGET', s.base .. 'm', 'rf') or 0)
+  local meta, records, notified =
+    session_keys.meta(s.base), session_keys.requests(s.base), session_keys.told(s.base)
+  local before = tonumber(redis.call('HGET', meta, field.REQUEST_FLOOR) or 0)
   if floor <= before then return end
-  local requests, over, open, told = redis.call('HGETALL', s.base .. 'r'), {}, {}, {}
-  for i = 1, #requests, 2 do
-    if string.sub(requests[i + 1], 1, 1) ~= 'D' then
-      open[requests[i]] = true
-    elseif tonumber(requests[i]) <= floor then
-      over[#over + 1] = requests[i]
+  local pairs_found, answered, open, over = redis.call('HGETALL', records), {}, {}, {}
+  for i = 1, #pairs_found, 2 do
+    local rid, record = pairs_found[i], pairs_found[i + 1]
+    if kind_of(record) ~= 'answered' then
+      open[rid] = true
+    elseif tonumber(rid) <= floor then
+      answered[#answered + 1] = rid
     end
   end
-  for _, rid in ipairs(redis.call('HKEYS', s.base .. 'n')) do
-    if (tonumber(rid) or 0) <= floor and not open[rid] then told[#told + 1] = rid end
+  for _, rid in ipairs(redis.call('HKEYS', notified)) do
+    if (tonumber(rid) or 0) <= floor and not open[rid] then over[#over + 1] = rid end
   end
-  in_chunks('HDEL', s.base .. 'r', over)
-  in_chunks('HDEL', s.base .. 'n', told)
-  redis.call('HSET', s.base .. 'm', 'rf', floor)
+  in_chunks('HDEL', records, answered)
+  in_chunks('HDEL', notified, over)
+  redis.call('HSET', meta, field.REQUEST_FLOOR, floor)
 end

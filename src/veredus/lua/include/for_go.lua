@@ -1,9 +1,10 @@
+-- NEEDS  types locks
+
 -- rule_for_go: a function that says whether a task is left for the next poll of a Go server, and puts the id and the type of
 -- one that is into `left`. `terms` is `<percent> <ms> <most>`, followed by \1type\0 of each type that Go is known to have a
 -- handler for, and \2type\0 of each that is not left at all. Of any other type one task is left at a time, to see whether Go
 -- can run it. All workers come to the same answer, because it follows from the task's id and age; `place` is how many are
--- before it. Go may have no handler for a task: so one without retries is not left, nor one that has failed before. Needs
--- types and locks.
+-- before it. Go may have no handler for a task: so one without retries is not left, nor one that has failed before.
 local function rule_for_go(terms, now, left)
   local percent, longest, most, types = string.match(terms, '^(%d+) (%d+) (%d+)(.*)$')
   percent, longest, most = tonumber(percent), tonumber(longest), tonumber(most)

@@ -1,20 +1,23 @@
--- grant: make a session a member of the groups that its token names, and of none that only an earlier token named (`tg` has
--- those). Groups that its client or the app has joined stay.
-local function grant(base, sid, groups)
-  local before = redis.call('HGET', base .. 'm', 'tg')
+-- NEEDS  log
+
+-- grant: make a session a member of the groups that its token names (the script's rows `groups`), and of no group that
+-- only an earlier token named. Groups that its client or the app has joined stay.
+local function grant(base, sid)
+  local meta, session_groups = session_keys.meta(base), session_keys.session_groups(base)
+  local before = redis.call('HGET', meta, field.TOKEN_GROUPS)
   before = before and before ~= '' and cjson.decode(before) or {}
-  if #before == 0 and #groups == 0 then return end
-  local partition, named = partition_of(sid), {}
-  for _, group in ipairs(groups) do
-    named[group] = true
-    redis.call('ZADD', partition .. 'g:' .. group, 0, sid)
-    redis.call('SADD', base .. 'g', group)
+  if #before == 0 and groups_count == 0 then return end
+  local partition, granted, is_named = partition_of(sid), {}, {}
+  for i, group in groups() do
+    granted[i], is_named[group] = group, true
+    redis.call('ZADD', session_keys.group(partition, group), 0, sid)
+    redis.call('SADD', session_groups, group)
   end
   for _, group in ipairs(before) do
-    if not named[group] then
+    if not is_named[group] then
       end_membership(partition, group, sid)
-      redis.call('SREM', base .. 'g', group)
+      redis.call('SREM', session_groups, group)
     end
   end
-  redis.call('HSET', base .. 'm', 'tg', #groups > 0 and cjson.encode(groups) or '')
+  redis.call('HSET', meta, field.TOKEN_GROUPS, #granted > 0 and cjson.encode(granted) or '')
 end

@@ -1,3 +1,5 @@
+-- NEEDS  nothing
+
 -- grow: a write that needs memory, where it may be the first of a script that must also work on a full server. There such a
 -- write is refused only until the script has written something; to delete a key that does not exist counts as writing.
 local function grow(command, key, ...)

@@ -1,8 +1,11 @@
--- leave_node: a session has no connection any more; it waits for its client until its time is over.
-local function leave_node(sid, node, ttl, now)
+-- NEEDS  log
+
+-- leave_node: a session has lost its connection and waits for its client until its TTL is over.
+local function leave_node(sid, node, ttl_ms)
   local partition = partition_of(sid)
-  local ends = now + ttl
-  redis.call('HSET', partition .. 's:' .. sid .. ':m', 'n', '', 'c', '', 'st', 'd', 'x', ends)
-  redis.call('ZADD', partition .. 'x', ends, sid)
-  redis.call('SREM', partition .. 'n:' .. node, sid)
+  local ends = now + ttl_ms
+  redis.call('HSET', session_keys.meta(base_of(sid)), field.NODE, '', field.CONNECTION, '', field.STATE, field.DETACHED,
+    field.ENDS, ends)
+  redis.call('ZADD', session_keys.expiries(partition), ends, sid)
+  redis.call('SREM', session_keys.attached(partition, node), sid)
 end

@@ -1,3 +1,5 @@
+-- NEEDS  nothing
+
 -- varint: the number of protobuf's variable length at a place, and the place behind it; nil at the end of the data.
 local function varint(data, at)
   local value, scale = 0, 1
@@ -40,6 +42,5 @@ local function lock_of(key, field, group)
     local data = redis.call('HGET', key, 'msg')
     lock = data and lock_in(data)
   end
-  local prefix = queue_prefix .. 'unique:'
-  return lock and string.sub(lock, 1, #prefix) == prefix and lock or ''
+  return lock and string.find(lock, keys.unique_prefix(), 1, true) == 1 and lock or ''
 end

@@ -1,91 +1,93 @@
--- What waits for a user: in the mailbox, or in the logs of the user's sessions. Each session that has such an entry notes its
--- number and how long it waits (`w`: id -> `<seq> <until>`), so that it is not lost if the session ends before its client
--- has acknowledged it. Once one session has acknowledged it, it waits no longer. Needs chunks and log.
+-- NEEDS  chunks clock log
+
+-- What waits for a user: in the mailbox, or in the logs of the user's sessions. Each session notes the number of such an
+-- entry and until when it waits (id -> `<seq> <until>`), so that it is not lost if the session ends before its client has
+-- acknowledged it. Once one session has acknowledged it, it no longer waits.
 local MAIL
 
--- mail: the functions below, made when they are needed: most scripts only might end a session.
+-- mail: the functions below, made when they are needed: most scripts that may end a session seldom do.
 local function mail()
   if MAIL then return MAIL end
   MAIL = {}
 
   -- live_until: a key lives at least until then.
   local function live_until(key, ends)
-    if redis.call('PTTL', key) < ends - NOW then redis.call('PEXPIREAT', key, string.format('%.0f', ends)) end
+    if redis.call('PTTL', key) < ends - now then redis.call('PEXPIREAT', key, whole(ends)) end
   end
 
-  -- put: at the end of a mailbox, which goes when its last message has waited long enough.
+  -- put: append to a mailbox, which ends when its last message has waited long enough.
   function MAIL.put(box, tail, expiry, ends)
     local last, bytes, _ = redis.call('LINDEX', box, -1), 0, nil
     if last then _, _, bytes = header(last) end
-    redis.call('RPUSH', box, struct.pack('>I8I8I8', ends, expiry, bytes + #tail + 24) .. tail)
+    redis.call('RPUSH', box, struct.pack('>I8I8I8', ends, expiry, bytes + #tail + HEADER_BYTES) .. tail)
     live_until(box, ends)
   end
 
   -- forget: these ids are delivered: no session of the user needs its note of them.
   local function forget(partition, user, ids)
     if #ids == 0 then return end
-    for _, sid in ipairs(redis.call('ZRANGE', partition .. 'u:' .. user, 0, -1)) do
-      in_chunks('HDEL', partition .. 's:' .. sid .. ':w', ids)
+    for _, sid in ipairs(redis.call('ZRANGE', session_keys.user(partition, user), 0, -1)) do
+      in_chunks('HDEL', session_keys.waiting(session_keys.session_prefix(partition, sid)), ids)
     end
   end
 
-  -- note: this entry of a session waits for its user. Now and then, notes of what was acknowledged are forgotten.
+  -- note: this entry of a session waits for its user. At every 64th note, those of acknowledged entries are deleted.
   function MAIL.note(s, id, seq, ends)
-    redis.call('HSET', s.base .. 'w', id, string.format('%.0f %.0f', seq, ends))
-    live_until(s.base .. 'w', ends)
-    if redis.call('HLEN', s.base .. 'w') % 64 > 0 then return end
+    local notes = session_keys.waiting(s.base)
+    redis.call('HSET', notes, id, whole(seq) .. ' ' .. whole(ends))
+    live_until(notes, ends)
+    if redis.call('HLEN', notes) % 64 > 0 then return end
     local ids = {}
-    for _, row in ipairs(MAIL.noted(s.base)) do
-      if not row[4] and row[2] <= s.floor then ids[#ids + 1] = row[1] end
+    for _, noted in ipairs(MAIL.noted(s.base)) do
+      if not noted.tail and noted.seq <= s.floor then ids[#ids + 1] = noted.id end
     end
-    forget(partition_of(s.sid), redis.call('HGET', s.base .. 'm', 'u'), ids)
+    forget(s.partition, redis.call('HGET', session_keys.meta(s.base), field.USER), ids)
   end
 
-  -- noted: what waits in a session, by number: {id, seq, until, tail, expiry}, without a tail where its client has
-  -- acknowledged it.
+  -- noted: what waits in a session, by number: {id, seq, ends, tail, expiry}; no tail if its client has acknowledged it.
   function MAIL.noted(base)
-    local notes, rows = redis.call('HGETALL', base .. 'w'), {}
-    local floor = #notes > 0 and tonumber(redis.call('HGET', base .. 'm', 'f') or 0)
+    local notes, found = redis.call('HGETALL', session_keys.waiting(base)), {}
+    local floor = #notes > 0 and tonumber(redis.call('HGET', session_keys.meta(base), field.FLOOR) or 0)
     for i = 1, #notes, 2 do
       local seq, ends = string.match(notes[i + 1], '^(%d+) (%d+)$')
       if seq then
-        local row = { notes[i], tonumber(seq), tonumber(ends) }
-        local entry = row[2] > floor and redis.call('LINDEX', base .. 'o', row[2] - floor - 1)
+        local noted = { id = notes[i], seq = tonumber(seq), ends = tonumber(ends) }
+        local entry = noted.seq > floor and redis.call('LINDEX', session_keys.outbox(base), noted.seq - floor - 1)
         if entry then
-          local _, expiry = header(entry)
-          row[4], row[5] = string.sub(entry, 25), expiry
+          local _, expiry, _, start = header(entry)
+          noted.tail, noted.expiry = string.sub(entry, start), expiry
         end
-        rows[#rows + 1] = row
+        found[#found + 1] = noted
       end
     end
-    table.sort(rows, function(a, b) return a[2] < b[2] end)
-    return rows
+    table.sort(found, function(a, b) return a.seq < b.seq end)
+    return found
   end
 
-  -- give_back: a session ends: what nobody has acknowledged goes to the user's other sessions, or into the mailbox if there
-  -- are none.
+  -- give_back: a session ends: what its client has not acknowledged goes to the user's other sessions, or into the
+  -- mailbox if there are none.
   function MAIL.give_back(partition, sid, user)
     local others = {}
-    for _, other in ipairs(redis.call('ZRANGE', partition .. 'u:' .. user, 0, -1)) do
+    for _, other in ipairs(redis.call('ZRANGE', session_keys.user(partition, user), 0, -1)) do
       if other ~= sid then others[#others + 1] = other end
     end
     local delivered = {}
-    for _, row in ipairs(MAIL.noted(partition .. 's:' .. sid .. ':')) do
-      local id, _, ends, tail, expiry = unpack(row, 1, 5)
-      local is_elsewhere = false
+    for _, noted in ipairs(MAIL.noted(session_keys.session_prefix(partition, sid))) do
+      local is_kept = false
       for _, other in ipairs(others) do
-        if redis.call('HEXISTS', partition .. 's:' .. other .. ':w', id) == 1 then is_elsewhere = true end
+        local notes = session_keys.waiting(session_keys.session_prefix(partition, other))
+        if redis.call('HEXISTS', notes, noted.id) == 1 then is_kept = true end
       end
-      if not tail then delivered[#delivered + 1] = id end
-      if tail and not is_elsewhere and ends > NOW then
+      if not noted.tail then delivered[#delivered + 1] = noted.id end
+      if noted.tail and not is_kept and noted.ends > now then
         for _, other in ipairs(others) do
-          local s = look_up(other, NOW)
+          local s = look_up(other)
           if s then
-            MAIL.note(s, id, add(s, tail, expiry, NOW_US), ends)
-            is_elsewhere = true
+            MAIL.note(s, noted.id, add(s, noted.tail, noted.expiry), noted.ends)
+            is_kept = true
           end
         end
-        if not is_elsewhere then MAIL.put(partition .. 'mail:' .. user, tail, expiry, ends) end
+        if not is_kept then MAIL.put(session_keys.mailbox(partition, user), noted.tail, noted.expiry, noted.ends) end
       end
     end
     forget(partition, user, delivered)

@@ -1,8 +1,6 @@
--- places: every container of one queue. All inspecting scripts get these keys first, in this order, and the queue's
--- prefix as their first argument.
-local pending, active, lease, scheduled, retry, archived, completed, due, groups, aggregation_sets = unpack(KEYS)
-local queue_prefix = ARGV[1]
-local task_prefix, group_prefix = queue_prefix .. 't:', queue_prefix .. 'g:'
+-- NEEDS  checks
+
+-- The containers of one queue, which every script of the inspector lists first among its keys.
 local SETS = { scheduled = scheduled, retry = retry, archived = archived, completed = completed }
 
 -- expect_places: stop before the first write when any container has a wrong type.
@@ -21,9 +19,15 @@ local function score_in(set, id)
   return type(found) == 'string' and found or nil
 end
 
+-- name_under_groups: what follows the prefix of all groups in a key; nil for another key.
+local function name_under_groups(key)
+  local first, last = string.find(key, keys.group_prefix(), 1, true)
+  return first == 1 and string.sub(key, last + 1) or nil
+end
+
 -- leave_group: take an id out of its group, and the group off the list of groups when that was the last.
 local function leave_group(group, id)
-  local key = group_prefix .. group
+  local key = keys.group(group)
   if redis.pcall('ZREM', key, id) ~= 1 then return false end
   if redis.call('EXISTS', key) == 0 then redis.call('SREM', groups, group) end
   return true

@@ -1,3 +1,5 @@
+-- NEEDS  nothing
+
 -- A producer's calls in flight have a slot each, and a slot has a record in Redis: `<number> <codes> <first task id>` of the last
 -- call, without codes if every task was stored. Calls have growing numbers of 12 digits, which compare as text; one without a
 -- number has no record.

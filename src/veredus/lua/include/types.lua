@@ -1,3 +1,5 @@
+-- NEEDS  nothing
+
 -- type_in: a task's type, which is the first field of its message, as Go always writes it, and where it ends; nil if that is
 -- not a message.
 local function type_in(message)

@@ -1,12 +1,11 @@
+-- NEEDS  clock sets
+
 -- earliest: the first due instant, over our millisecond index and over what Go put into the shared sets; or nil.
 local function earliest(due, scheduled, retry)
-  local first
-  for _, row in ipairs({ { due, 1 }, { scheduled, 1000 }, { retry, 1000 } }) do
-    local head = redis.pcall('ZRANGE', row[1], 0, 0, 'WITHSCORES')
-    if not head.err and head[2] then
-      local at = tonumber(head[2]) * row[2]
-      if not first or at < first then first = at end
-    end
+  local _, first = first_of(due)
+  for _, set in ipairs({ scheduled, retry }) do
+    local _, second = first_of(set)
+    if second and (not first or second * 1000 < first) then first = second * 1000 end
   end
   return first
 end
@@ -15,6 +14,6 @@ end
 -- or something is overdue (nobody seems to be awake).
 local function announce(channel, before, first_new, now)
   if first_new and (not before or first_new < before or before <= now) then
-    redis.call('PUBLISH', channel, whole(first_new))
+    redis.pcall('PUBLISH', channel, whole(first_new)) -- a user without this channel has stored the tasks all the same
   end
 end

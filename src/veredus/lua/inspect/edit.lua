@@ -1,23 +1,22 @@
 -- edit: replace the message of a waiting task if it is still the one that was read, and move its unique lock with it.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
--- ARGV  queue_prefix task_id old_message new_message new_lock [now_ms]
+-- ARGV  queue_prefix task_id old_message new_message new_lock
 -- RETURNS  1 replaced, 0 no such task, -1 its state does not allow it, -2 another task holds the new lock, -5 it
---   changed meanwhile
--- include: clock checks hold places locks lanes taking
-local id, old, new, new_lock = unpack(ARGV, 2, 5)
-local task = look(id)
+--   has changed since
+-- NEEDS  take_out
+local task = look(task_id)
 if not task then return 0 end
 if not ({ pending = 1, scheduled = 1, retry = 1, archived = 1 })[task.state] then return -1 end
-if redis.call('HGET', task.key, 'msg') ~= old then return -5 end
+if redis.call('HGET', task.key, 'msg') ~= old_message then return -5 end
 
 if task.lock ~= '' and new_lock ~= task.lock then
-  if redis.pcall('GET', task.lock) == id then
+  if redis.pcall('GET', task.lock) == task_id then
     if redis.call('EXISTS', new_lock) == 1 then return -2 end
     local left = redis.call('PTTL', task.lock)
-    if left > 0 then redis.call('SET', new_lock, id, 'PX', left) else redis.call('SET', new_lock, id) end
+    if left > 0 then redis.call('SET', new_lock, task_id, 'PX', left) else redis.call('SET', new_lock, task_id) end
     redis.call('DEL', task.lock)
   end
   redis.call('HSET', task.key, 'unique_key', new_lock)
 end
-redis.call('HSET', task.key, 'msg', new)
+redis.call('HSET', task.key, 'msg', new_message)
 return 1

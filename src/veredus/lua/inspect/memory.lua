@@ -1,13 +1,11 @@
 -- memory: about how many bytes a queue takes, from a sample of its tasks.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
--- ARGV  queue_prefix sample max_groups [now_ms]
+-- ARGV  queue_prefix sample:number max_groups:number
 -- RETURNS  bytes
--- include: clock checks places
-local sample, max_groups = tonumber(ARGV[2]), tonumber(ARGV[3])
-
+-- NEEDS  nothing
 local function of_tasks(ids, size)
   local bytes = 0
-  for _, id in ipairs(ids) do bytes = bytes + (redis.call('MEMORY', 'USAGE', task_prefix .. id) or 0) end
+  for _, id in ipairs(ids) do bytes = bytes + (redis.call('MEMORY', 'USAGE', keys.task(id)) or 0) end
   return #ids > 0 and bytes / #ids * size or 0
 end
 
@@ -17,8 +15,8 @@ for _, list in ipairs({ pending, active }) do
   total = total + of_tasks(redis.call('LRANGE', list, 0, sample - 1), redis.call('LLEN', list))
 end
 local sets = { scheduled, retry, archived, completed }
-local page = redis.call('SSCAN', groups, 0, 'COUNT', max_groups)[2]
-for i = 1, math.min(#page, max_groups) do sets[#sets + 1] = group_prefix .. page[i] end
+local _, page = unpack(redis.call('SSCAN', groups, 0, 'COUNT', max_groups), 1, 2)
+for i = 1, math.min(#page, max_groups) do sets[#sets + 1] = keys.group(page[i]) end
 local grouped = 0
 for i, set in ipairs(sets) do
   local bytes = redis.call('MEMORY', 'USAGE', set) or 0

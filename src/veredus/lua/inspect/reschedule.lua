@@ -1,16 +1,17 @@
 -- reschedule: make tasks due at another time, to the millisecond.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
--- ARGV  queue_prefix channel due_at count {task_id seen_at}* [now_ms]
+-- ARGV  queue_prefix channel due_at ROWS task_id seen_at:number
 -- RETURNS  one code per task: 1 rescheduled, 0 no such task, -1 it is running, -3 it is not where its state says
--- include: clock checks chunks hold wakeup places locks lanes limits taking due_group
+-- NEEDS  clock ownership wakeup places lanes limits take_out due_group
 -- One that waits for a retry still does, in its place; any other is scheduled and takes its place in its lane when it is due.
-local channel, count = ARGV[2], tonumber(ARGV[4])
-local now, now_up, nanoseconds = clock(ARGV[5 + count * 2])
-local at = instant(ARGV[3], now_up)
+local now, now_up, nanoseconds = clock()
+local at = instant(due_at, now_up)
 expect_places()
 
 local before = earliest(due, scheduled, retry)
-local codes, tasks = take(5, count, function(task)
+local wanted = {}
+for i, task_id, seen_at in rows() do wanted[i] = { id = task_id, seen_at = seen_at } end
+local codes, tasks = take(wanted, function(task)
   if task.state == 'active' then return -1 end
 end)
 for _, task in ipairs(tasks) do

@@ -1,19 +1,16 @@
 -- expire: delete completed tasks whose retention has ended, and due times of tasks that no longer wait.
 -- KEYS  completed scheduled retry due
--- ARGV  task_prefix limit [now_ms]
+-- ARGV  queue_prefix limit
 -- RETURNS  number deleted of either, whichever is more
--- include: clock chunks
--- Go's forwarder moves a task of ours without looking at the index of due times. Whoever serves the queue drops the entry when
--- it is due; where only Go serves it, nobody else would.
-local completed, scheduled, retry, due = unpack(KEYS)
-local task_prefix, limit = ARGV[1], ARGV[2]
-local now = clock(ARGV[3])
-
+-- NEEDS  chunks clock
+-- Go's forwarder moves a task of ours without looking at the index of due times. Our forwarder deletes the entry when it is
+-- due; for a queue that only Go serves, this script does.
+local now = clock()
 local ids = redis.call('ZRANGEBYSCORE', completed, '-inf', whole(math.floor(now / 1000)), 'LIMIT', 0, limit)
-local keys = {}
-for i, id in ipairs(ids) do keys[i] = task_prefix .. id end
+local tasks = {}
+for i, id in ipairs(ids) do tasks[i] = keys.task(id) end
 in_chunks('ZREM', completed, ids)
-delete_all(keys)
+delete_all(tasks)
 
 local stale = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, '-inf', whole(now - 2000), 'LIMIT', 0, limit)) do

@@ -1,6 +1,7 @@
 -- mark: a write that leaves nothing behind, so that this connection has one to be confirmed by WAIT or WAITAOF.
 -- KEYS  absent
--- ARGV  [now_ms]
+-- ARGV
 -- RETURNS  1
-redis.call('SET', KEYS[1], '1')
-return redis.call('DEL', KEYS[1])
+-- NEEDS  nothing
+redis.call('SET', absent, '1')
+return redis.call('DEL', absent)

@@ -1,28 +1,25 @@
--- extend: prolong the leases of running tasks; one that expired but that nobody claimed comes back to life.
+-- extend: prolong the leases of running tasks; one that expired but that nobody claimed is held again.
 -- KEYS  lease
--- ARGV  task_prefix count {task_id owner lease_ms}* [now_ms]
+-- ARGV  queue_prefix ROWS task_id owner lease_ms:number
 -- RETURNS  {now_ms, {positions (from 1) of those that this owner no longer holds}, {position, how to cancel it, ...}}
--- include: clock checks grow hold lanes limits
-local lease = KEYS[1]
-local task_prefix, count = ARGV[1], tonumber(ARGV[2])
-local now = clock(ARGV[3 + count * 3])
+-- NEEDS  clock checks grow ownership limits
+local now = clock()
 expect(lease, 'zset')
 
-local ends = lease_ends(lease, 3, 3, count)
+local ends = lease_ends(lease, rows_first, rows_width, rows_count)
 local lost, cancels = {}, {}
-for i = 1, count do
-  local id, owner, lease_ms = unpack(ARGV, i * 3, i * 3 + 2)
-  local key = task_prefix .. id
-  local held = ends[i] and owns(key, held_by(owner, ends[i]), 'cancel')
-  if held then
-    local lease_end = whole(math.ceil((now + tonumber(lease_ms)) / 1000))
-    grow('ZADD', lease, lease_end, id)
+for i, task_id, owner, lease_ms in rows() do
+  local key = keys.task(task_id)
+  local held, cancel, unique_key, slots = unpack(read('HMGET', key, 'held', 'cancel', 'unique_key', 'slots'), 1, 4)
+  if held and ends[i] and held == held_by(owner, ends[i]) then
+    local lease_end = whole(math.ceil((now + lease_ms) / 1000))
+    grow('ZADD', lease, lease_end, task_id)
     redis.call('HSET', key, 'held', held_by(owner, lease_end))
-    keep_lock(held[3], id, lease_ms)
-    if held[5] then keep_slots(string.sub(task_prefix, 1, -3), held[5], id, lease_end) end
-    if held[2] then
+    keep_lock(unique_key, task_id, lease_ms)
+    if slots then keep_slots(queue_prefix, slots, task_id, lease_end) end
+    if cancel then
       cancels[#cancels + 1] = i
-      cancels[#cancels + 1] = held[2]
+      cancels[#cancels + 1] = cancel
     end
   else
     lost[#lost + 1] = i

@@ -1,18 +1,18 @@
 -- owned: the leases that one worker holds in a queue, the first to expire first.
 -- KEYS  lease
--- ARGV  task_prefix worker limit [now_ms]
+-- ARGV  queue_prefix worker limit:number
 -- RETURNS  {now_ms, {id, owner, message, ...}}
--- include: clock hold
--- `worker` is how the owners of its tasks begin. A lease that somebody else wrote since then is not its own any more.
-local now = clock(ARGV[4])
-local worker = ARGV[2]
-local rows = {}
-local page = redis.call('ZRANGE', KEYS[1], 0, tonumber(ARGV[3]) - 1, 'WITHSCORES')
+-- NEEDS  clock fields ownership
+-- `worker` is how the owners of its tasks begin. A lease that another process wrote since then is no longer its own.
+local found = {}
+local page = redis.call('ZRANGE', lease, 0, limit - 1, 'WITHSCORES')
 for i = 1, #page, 2 do
   local id, lease_end = page[i], page[i + 1]
-  local fields = redis.pcall('HMGET', ARGV[1] .. id, 'held', 'msg')
-  if not fields.err and fields[2] and is_ours(fields[1], lease_end) and string.sub(fields[1], 1, #worker) == worker then
-    for _, value in ipairs({ id, string.sub(fields[1], 1, -#lease_end - 2), fields[2] }) do rows[#rows + 1] = value end
+  local task = read_task(keys.task(id), 'held', 'msg') or {}
+  local owner = owner_in(task.held, lease_end)
+  if owner and task.msg and string.find(owner, worker, 1, true) == 1 then
+    for _, value in ipairs({ id, owner, task.msg }) do found[#found + 1] = value end
   end
 end
-return { now, rows }
+local now = clock()
+return { now, found }

@@ -1,12 +1,11 @@
 -- acquire: take one of the tokens of a semaphore, as Asynq's x/rate does: until the deadline of the task that takes it.
 -- KEYS  semaphore
--- ARGV  most task_id deadline [now_ms]
+-- ARGV  most:number task_id deadline
 -- RETURNS  1 if it was taken, 0 if all are
--- include: clock checks
-local semaphore, most, id, deadline = KEYS[1], tonumber(ARGV[1]), ARGV[2], ARGV[3]
-local now = clock(ARGV[4])
+-- NEEDS  clock checks
+local now = clock()
 expect(semaphore, 'zset')
 redis.call('ZREMRANGEBYSCORE', semaphore, '-inf', whole(math.floor(now / 1000) - 1))
 if redis.call('ZCARD', semaphore) >= most then return 0 end
-redis.call('ZADD', semaphore, deadline, id)
+redis.call('ZADD', semaphore, deadline, task_id)
 return 1

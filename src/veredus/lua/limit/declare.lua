@@ -1,22 +1,19 @@
--- declare: say what the limits of a queue are; the last one to say so is right.
+-- declare: say what the limits of a queue are; the last process to say so is right.
 -- KEYS  limits limited
--- ARGV  count {limit numbers}* [now_ms]
+-- ARGV  ROWS limit numbers
 -- RETURNS  number of limits that are different now
--- include: clock checks grow
+-- NEEDS  clock checks grow
 -- `numbers`: how many at once, how many starts, per how many ms, with blanks between; empty to remove the limit.
--- Whoever waits for a limit that has changed is looked at again at once.
-local limits, limited = unpack(KEYS)
-local count = tonumber(ARGV[1])
-local now = clock(ARGV[2 + count * 2])
+-- Tasks that wait for a limit that has changed are checked again at once.
+local now = clock()
 expect(limited, 'zset')
 
 local changed = 0
-for i = 2, count * 2, 2 do
-  local spec, text = ARGV[i], ARGV[i + 1]
-  local before = redis.call('HGET', limits, spec) or ''
-  if before ~= text then
+for i, limit, numbers in rows() do
+  local before = redis.call('HGET', limits, limit) or ''
+  if before ~= numbers then
     changed = changed + 1
-    if text == '' then redis.call('HDEL', limits, spec) else grow('HSET', limits, spec, text) end
+    if numbers == '' then redis.call('HDEL', limits, limit) else grow('HSET', limits, limit, numbers) end
   end
 end
 if changed > 0 then

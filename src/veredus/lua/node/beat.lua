@@ -1,9 +1,9 @@
--- beat: a gateway node lives.
+-- beat: record the heartbeat of a gateway node.
 -- KEYS  nodes
--- ARGV  node info [now_ms]
--- RETURNS  milliseconds since its last beat, -1 if nobody knows of one
--- include: clock grow
-local now = clock(ARGV[3])
-local before = redis.call('HGET', KEYS[1], ARGV[1])
-grow('HSET', KEYS[1], ARGV[1], whole(now) .. ' ' .. ARGV[2])
+-- ARGV  node info
+-- RETURNS  milliseconds since its last heartbeat, -1 if none is known
+-- NEEDS  clock grow
+local now = clock()
+local before = redis.call('HGET', nodes, node)
+grow('HSET', nodes, node, whole(now) .. ' ' .. info)
 return before and now - tonumber(string.match(before, '^%d+')) or -1

@@ -1,6 +1,6 @@
 -- list: all gateway nodes with their last heartbeats.
 -- KEYS  nodes
--- ARGV  [now_ms]
+-- ARGV
 -- RETURNS  {now_ms, {node record}*}
--- include: clock
-return { clock(ARGV[1]), redis.call('HGETALL', KEYS[1]) }
+-- NEEDS  clock
+return { clock(), redis.call('HGETALL', nodes) }

@@ -1,18 +1,16 @@
 -- release: let a lane go on that is held up by an archived task; that task stays in the archive.
 -- KEYS  lanes archived
--- ARGV  queue_prefix order_key [now_ms]
+-- ARGV  queue_prefix order_key
 -- RETURNS  id of the task that held it up, or false if none did
--- include: clock checks lanes
+-- NEEDS  clock checks sets lanes
 -- Run again later, the archived task takes a new place at the end of its lane.
-local queue_prefix, order_key = ARGV[1], ARGV[2]
-local _, _, nanoseconds = clock(ARGV[3])
-local lane = queue_prefix .. 'lane:' .. order_key
-expect(KEYS[1], 'zset')
-expect(KEYS[2], 'zset')
-expect(lane, 'zset')
+local _, _, nanoseconds = clock()
+expect(lanes, 'zset')
+expect(archived, 'zset')
+expect(keys.lane(order_key), 'zset')
 
-local id = redis.call('ZRANGE', lane, 0, 0)[1]
-local state = id and redis.pcall('HGET', queue_prefix .. 't:' .. id, 'state')
+local id = first_of(keys.lane(order_key))
+local state = id and redis.pcall('HGET', keys.task(id), 'state')
 if state ~= 'archived' then return false end
 leave_lane(queue_prefix, order_key, id, nanoseconds)
 return id

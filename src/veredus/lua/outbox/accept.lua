@@ -1,53 +1,47 @@
 -- accept: record requests as accepted, each at most once, for the connection that has the session.
--- KEYS  partition
--- ARGV  channel max_open max_records count {sid rid deadline generation arrival}* [now_ms]
+-- KEYS  sessions
+-- ARGV  max_open:number max_records:number ROWS sid rid deadline_ms generation arrival
 -- RETURNS  per row: new, open (accepted before), done (answered), full (too many), superseded (another connection has the session) or gone
--- include: chunks log binding floors
+-- NEEDS  binding floors log request_records
 -- `arrival` is the number of the request's arrival on its connection, 0 for none: asked again for the same arrival, because
 -- the reply was lost, the answer is the same.
--- A client need not say which answers it has seen: with `max_records` of them, numbers far below this one count as seen.
-local max_open, max_records, count = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local now = moment(ARGV[5 + count * 5])
-for i = 1, count do
-  local s = look_up(ARGV[i * 5], now)
+-- A client need not acknowledge answers: with `max_records` records, requests far below this one count as acknowledged.
+for i, sid in rows() do
+  local s = look_up(sid)
   if s then
-    redis.call('HLEN', s.base .. 'r')
-    redis.call('ZCARD', partition_of(s.sid) .. 'dl')
+    redis.call('HLEN', session_keys.requests(s.base))
+    redis.call('ZCARD', session_keys.deadlines(s.partition))
   end
 end
 
 -- has_place: whether one more request can be recorded, at the latest after old ones were forgotten.
 local function has_place(s, rid)
-  if redis.call('HLEN', s.base .. 'r') < max_records then return true end
+  local requests = session_keys.requests(s.base)
+  if redis.call('HLEN', requests) < max_records then return true end
   raise_rid_floor(s, rid - math.floor(max_records / 2))
-  return redis.call('HLEN', s.base .. 'r') < max_records
+  return redis.call('HLEN', requests) < max_records
+end
+
+-- accept: record one request; what the script returns for its row.
+local function accept(s, rid, deadline_ms, generation, arrival)
+  local meta, requests = session_keys.meta(s.base), session_keys.requests(s.base)
+  local current, open = unpack(redis.call('HMGET', meta, field.GENERATION, field.OPEN_REQUESTS))
+  if current ~= generation then return 'superseded' end
+  local record, mark = redis.call('HGET', requests, rid), arrival_mark(generation, arrival)
+  if kind_of(record) == 'accepted' then return is_marked(record, mark) and 'new' or 'open' end
+  if is_answered(s, rid, record) then return 'done' end
+  if tonumber(open or 0) >= max_open or not has_place(s, tonumber(rid)) then return 'full' end
+  local name = request_name(s.sid, rid)
+  if record then redis.call('ZREM', session_keys.early_binds(s.partition), name) end
+  redis.call('HSET', requests, rid, 'A:' .. deadline_ms .. mark)
+  redis.call('ZADD', session_keys.deadlines(s.partition), deadline_ms, name)
+  redis.call('HINCRBY', meta, field.OPEN_REQUESTS, 1)
+  return 'new'
 end
 
 local replies = {}
-for i = 1, count do
-  local sid, rid, deadline, generation, arrival = unpack(ARGV, i * 5, i * 5 + 4)
-  local s = look_up(sid, now)
-  local m = s and redis.call('HMGET', s.base .. 'm', 'g', 'op')
-  if not s then
-    replies[i] = 'gone'
-  elseif m[1] ~= generation then
-    replies[i] = 'superseded'
-  else
-    local state, mark = redis.call('HGET', s.base .. 'r', rid), arrival_mark(generation, arrival)
-    if state and string.sub(state, 1, 1) == 'A' then
-      replies[i] = is_marked(state, mark) and 'new' or 'open'
-    elseif is_answered(s, rid, state) then
-      replies[i] = 'done'
-    elseif tonumber(m[2] or 0) >= max_open or not has_place(s, tonumber(rid)) then
-      replies[i] = 'full'
-    else
-      local member, partition = sid .. '.' .. rid, partition_of(sid)
-      if state then redis.call('ZREM', partition .. 'bd', member) end
-      redis.call('HSET', s.base .. 'r', rid, 'A:' .. deadline .. mark)
-      redis.call('ZADD', partition .. 'dl', deadline, member)
-      redis.call('HINCRBY', s.base .. 'm', 'op', 1)
-      replies[i] = 'new'
-    end
-  end
+for i, sid, rid, deadline_ms, generation, arrival in rows() do
+  local s = look_up(sid)
+  replies[i] = s and accept(s, rid, deadline_ms, generation, arrival) or 'gone'
 end
 return replies

@@ -1,18 +1,15 @@
--- ack: everything up to a seq was handed to the client's application and leaves the log.
--- KEYS  partition
--- ARGV  channel count {sid seq rid_floor ts}* [now_ms]
+-- ack: everything up to a seq was given to the client's application and leaves the log.
+-- KEYS  sessions
+-- ARGV  ROWS sid seq:number rid_floor:number ts:number
 -- RETURNS  per row: ok, ahead (beyond the top), forked (another message has this number; both change nothing) or gone
--- include: chunks log floors
+-- NEEDS  floors log row_sessions
 -- `ts` is that of the message that the client was sent under this number, 0 if it is not known: after a failover the log
--- may have another one there, which nobody has seen.
-local count = tonumber(ARGV[2])
-local now = moment(ARGV[3 + count * 4])
-look_up_all(3, 4, count, now)
+-- may have another one there, which the client has not seen.
+look_up_rows()
 
 local replies = {}
-for i = 1, count do
-  local sid, seq, rid_floor, ts = ARGV[i * 4 - 1], tonumber(ARGV[i * 4]), tonumber(ARGV[i * 4 + 1]), tonumber(ARGV[i * 4 + 2])
-  local s = look_up(sid, now)
+for i, sid, seq, rid_floor, ts in rows() do
+  local s = look_up(sid)
   if not s then
     replies[i] = 'gone'
   elseif seq > s.top then

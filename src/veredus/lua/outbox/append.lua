@@ -1,26 +1,26 @@
 -- append: number messages and put each into the log of its session.
--- KEYS  partition
--- ARGV  channel dedupe_ms count {sid expiry key rid number policy tail}* [now_ms]
+-- KEYS  sessions
+-- ARGV  channel dedupe_ms ROWS sid expiry dedupe_key rid number policy tail
 -- RETURNS  per row {status, seq}: queued, duplicate (seq of the first, if it is known), full or gone
--- include: clock chunks log mail erase pushing told
--- With `rid` it is a notify of that request's handler, whose `number` is its key.
+-- NEEDS  log notified pushing row_sessions
+-- With `rid` it is a notify of that request's handler, and its `number` is its key.
 -- On one server the rows may be of any partition; the key only says where to go on a cluster.
-local channel, dedupe_ms, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local now, now_us = moment(ARGV[4 + count * 7])
-look_up_all(4, 7, count, now)
-for i = 1, count do
-  local s, rid = look_up(ARGV[i * 7 - 3], now), ARGV[i * 7]
-  if s and rid ~= '' then redis.call('HLEN', s.base .. 'n') end
+look_up_rows()
+for i, sid, rid in rows() do
+  local s = look_up(sid)
+  if s and rid ~= '' then
+    redis.call('HLEN', session_keys.told(s.base))
+    redis.call('HLEN', session_keys.requests(s.base))
+  end
 end
 
 local replies = {}
-for i = 1, count do
-  local sid, expiry, key, rid, number, policy, tail = unpack(ARGV, i * 7 - 3, i * 7 + 3)
-  local s = look_up(sid, now)
+for i, sid, expiry, dedupe_key, rid, number, policy, tail in rows() do
+  local s = look_up(sid)
   if rid ~= '' then
-    replies[i] = { push_once(s, rid, number, tail, expiry, policy, dedupe_ms, now, now_us) }
+    replies[i] = { push_once(s, rid, number, tail, expiry, policy) }
   else
-    replies[i] = { push(s, tail, expiry, key, policy, dedupe_ms, now, now_us) }
+    replies[i] = { push(s, tail, expiry, dedupe_key, policy) }
   end
 end
 save_all()

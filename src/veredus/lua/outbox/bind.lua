@@ -1,59 +1,55 @@
 -- bind: hold messages for the response to a request, which may not have come yet; or append them, if it was given already.
--- KEYS  partition
--- ARGV  channel dedupe_ms hold_ms per_request per_session late_mark count {sid rid side expiry key late on_fail policy tail}* [now_ms]
+-- KEYS  sessions
+-- ARGV  channel dedupe_ms hold_ms:number per_request:number per_session:number late_mark
+--       ROWS sid rid is_before:flag expiry dedupe_key late on_fail policy tail
 -- RETURNS  per row {status, seq}: held, queued, late, too_late, duplicate, full or gone
--- include: clock chunks log mail erase pushing binding
--- `side` is B (before) or C (after), `late` s (send) or r (reject), `on_fail` s (send) or d (drop). A held item is the two
--- flags, the expiry and the tail.
-local channel, dedupe_ms, hold_ms, per_request, per_session, late_mark =
-  ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
-local count = tonumber(ARGV[7])
-local now, now_us = moment(ARGV[8 + count * 9])
+-- NEEDS  binding log pushing request_records
+-- A message goes before or after the response. `late` is s (send) or r (reject), `on_fail` s (send) or d (drop).
+for i, sid in rows() do
+  local s = look_up(sid)
+  check_list(s)
+  if s then redis.call('HLEN', session_keys.requests(s.base)) end
+end
 
-local function hold(s, rid, state, side, expiry, key, late, on_fail, tail)
-  local m = redis.call('HMGET', s.base .. 'm', 'hb', 'hy')
-  local here = redis.call('LLEN', s.base .. 'B:' .. rid) + redis.call('LLEN', s.base .. 'C:' .. rid)
-  local held, bytes = tonumber(m[1] or 0), tonumber(m[2] or 0) + #tail
-  if here >= per_request or held >= per_session or (held > 0 and bytes > s.quota_bytes) then return { 'full', 0 } end
-  local at = expiry == '' and 0 or instant(expiry, now)
-  redis.call('RPUSH', s.base .. side .. ':' .. rid, late .. on_fail .. struct.pack('>I8', at) .. tail)
-  redis.call('HINCRBY', s.base .. 'm', 'hb', 1)
-  redis.call('HINCRBY', s.base .. 'm', 'hy', #tail)
-  if not state or string.sub(state, 1, 1) == 'B' then
-    redis.call('HSET', s.base .. 'r', rid, 'B:' .. whole(now + hold_ms))
-    redis.call('ZADD', partition_of(s.sid) .. 'bd', now + hold_ms, s.sid .. '.' .. rid)
+-- hold: keep one message until the response is given.
+local function hold(s, record, i)
+  local rid, is_before, expiry, dedupe_key, late, on_fail, tail = rows(i)
+  local meta = session_keys.meta(s.base)
+  local held, held_bytes = unpack(redis.call('HMGET', meta, field.HELD, field.HELD_BYTES))
+  held = tonumber(held or 0)
+  local bytes = tonumber(held_bytes or 0) + #tail
+  if held_count(s, rid) >= per_request or held >= per_session or (held > 0 and bytes > s.quota_bytes) then
+    return { 'full', 0 }
   end
-  remember(s, key, 0, dedupe_ms)
+  local list = is_before and session_keys.befores(s.base, rid) or session_keys.afters(s.base, rid)
+  redis.call('RPUSH', list, pack_held(late, on_fail, expiry_at(expiry), tail))
+  redis.call('HINCRBY', meta, field.HELD, 1)
+  redis.call('HINCRBY', meta, field.HELD_BYTES, #tail)
+  if not record or kind_of(record) == 'early' then wait_for_request(s, rid, now + hold_ms) end
+  remember(s, dedupe_key, 0)
   return { 'held', 0 }
 end
 
-for i = 1, count do
-  local s = look_up(ARGV[i * 9 - 1], now)
-  check_list(s)
-  if s then redis.call('HLEN', s.base .. 'r') end
+-- append: put one message into the log, because the response is there.
+local function append(s, i)
+  local is_before, expiry, dedupe_key, late, policy, tail = rows(i)
+  if not is_before then return { push(s, tail, expiry, dedupe_key, policy) } end
+  if late == 'r' then return { 'too_late', 0 } end
+  local status, seq = push(s, tail .. late_mark, expiry, dedupe_key, policy)
+  return { status == 'queued' and 'late' or status, seq }
 end
 
 local replies = {}
-for i = 1, count do
-  local sid, rid, side, expiry, key, late, on_fail, policy, tail = unpack(ARGV, i * 9 - 1, i * 9 + 7)
-  local s = look_up(sid, now)
-  local before = s and seen(s, key)
+for i, sid, rid, dedupe_key in rows() do
+  local s = look_up(sid)
+  local before = s and seen(s, dedupe_key)
   if not s then
     replies[i] = { 'gone', 0 }
   elseif before then
     replies[i] = { 'duplicate', before }
   else
-    local state = redis.call('HGET', s.base .. 'r', rid)
-    if not is_answered(s, rid, state) then
-      replies[i] = hold(s, rid, state, side, expiry, key, late, on_fail, tail)
-    elseif side == 'C' then
-      replies[i] = { push(s, tail, expiry, key, policy, dedupe_ms, now, now_us) }
-    elseif late == 'r' then
-      replies[i] = { 'too_late', 0 }
-    else
-      local status, seq = push(s, tail .. late_mark, expiry, key, policy, dedupe_ms, now, now_us)
-      replies[i] = { status == 'queued' and 'late' or status, seq }
-    end
+    local record = redis.call('HGET', session_keys.requests(s.base), rid)
+    replies[i] = is_answered(s, rid, record) and append(s, i) or hold(s, record, i)
   end
 end
 save_all()

@@ -1,27 +1,21 @@
--- refuse: take back the record of a request that was accepted but could not be passed on: it counts as never come.
--- KEYS  partition
--- ARGV  channel sid rid generation arrival hold_ms [now_ms]
--- RETURNS  refused, answered (it has had its response meanwhile) or gone
--- include: clock log binding
+-- refuse: take back the record of a request that was accepted but could not be enqueued: it counts as never received.
+-- KEYS  sessions
+-- ARGV  sid rid generation arrival hold_ms:number
+-- RETURNS  refused, answered (it has been answered since) or gone
+-- NEEDS  binding log request_records
 -- Only the record of this arrival is taken back. What is bound to the request waits again for one with its number.
-local sid, rid, generation, arrival, hold_ms = unpack(ARGV, 2, 6)
-local now = moment(ARGV[7])
-local s = look_up(sid, now)
+local s = look_up(sid)
 if not s then return 'gone' end
-local partition, member = partition_of(sid), sid .. '.' .. rid
-local state = redis.call('HGET', s.base .. 'r', rid)
-if is_answered(s, rid, state) then return 'answered' end
-if not state or string.sub(state, 1, 1) ~= 'A' or not is_marked(state, arrival_mark(generation, arrival)) then
-  return 'refused'
-end
-for _, index in ipairs({ 'dl', 'bd' }) do redis.call('ZCARD', partition .. index) end
-local held = redis.call('LLEN', s.base .. 'B:' .. rid) + redis.call('LLEN', s.base .. 'C:' .. rid)
+local requests, deadlines = session_keys.requests(s.base), session_keys.deadlines(s.partition)
+local record = redis.call('HGET', requests, rid)
+if is_answered(s, rid, record) then return 'answered' end
+if kind_of(record) ~= 'accepted' or not is_marked(record, arrival_mark(generation, arrival)) then return 'refused' end
+redis.call('ZCARD', deadlines)
+redis.call('ZCARD', session_keys.early_binds(s.partition))
+local held = held_count(s, rid)
 
-redis.call('HDEL', s.base .. 'r', rid)
-redis.call('ZREM', partition .. 'dl', member)
-redis.call('HINCRBY', s.base .. 'm', 'op', -1)
-if held > 0 then
-  redis.call('HSET', s.base .. 'r', rid, 'B:' .. whole(now + tonumber(hold_ms)))
-  redis.call('ZADD', partition .. 'bd', now + tonumber(hold_ms), member)
-end
+redis.call('HDEL', requests, rid)
+redis.call('ZREM', deadlines, request_name(sid, rid))
+redis.call('HINCRBY', session_keys.meta(s.base), field.OPEN_REQUESTS, -1)
+if held > 0 then wait_for_request(s, rid, now + hold_ms) end
 return 'refused'

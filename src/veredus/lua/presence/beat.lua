@@ -1,15 +1,11 @@
--- beat: show that a worker process lives and what it is doing; the record vanishes by itself when the beats end.
+-- beat: show that a worker process is alive and what it is doing; the record expires when the heartbeats end.
 -- KEYS  server workers types [servers all_workers]
--- ARGV  ttl info startable expected gone {task_id}* count {task_id worker_info}* [now_ms]
+-- ARGV  ttl info startable expected:number ROWS(gone) task_id ROWS(working) task_id worker_info
 -- RETURNS  {now_ms, 1; 0 if `workers` does not have as many rows as expected, and was left alone}
--- include: clock grow
--- Only what changed since the last beat is sent: `expected` is how many rows that one left, empty to begin anew.
--- The two indexes are of other slots in a cluster: they are absent there and written beside the script.
-local server, workers, types, servers, all_workers = unpack(KEYS)
-local ttl, info, startable, expected, gone = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local count = tonumber(ARGV[6 + gone])
-local now = clock(ARGV[7 + gone + count * 2])
-
+-- NEEDS  clock grow
+-- Only what changed since the last beat is sent: `expected` is the number of rows that it left, empty to write all of them.
+-- In a cluster the two indexes are in other slots: they are absent here, and the store writes them.
+local now = clock()
 grow('SET', server, info, 'EX', ttl)
 redis.call('SET', types, startable, 'EX', ttl)
 local is_as_expected = 1
@@ -19,8 +15,8 @@ elseif redis.pcall('HLEN', workers) ~= expected then
   is_as_expected = 0
 end
 if is_as_expected == 1 then
-  for i = 1, gone do redis.call('HDEL', workers, ARGV[5 + i]) end
-  for i = 1, count do redis.call('HSET', workers, ARGV[5 + gone + i * 2], ARGV[6 + gone + i * 2]) end
+  for i, task_id in gone() do redis.call('HDEL', workers, task_id) end
+  for i, task_id, worker_info in working() do redis.call('HSET', workers, task_id, worker_info) end
   redis.call('EXPIRE', workers, ttl)
 end
 if servers then

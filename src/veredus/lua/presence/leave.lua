@@ -2,7 +2,7 @@
 -- KEYS  server workers types [servers all_workers]
 -- ARGV
 -- RETURNS  number of keys deleted
-local server, workers, types, servers, all_workers = unpack(KEYS)
+-- NEEDS  nothing
 if servers then
   redis.call('ZREM', servers, server)
   redis.call('ZREM', all_workers, workers)

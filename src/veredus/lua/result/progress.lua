@@ -1,13 +1,11 @@
--- progress: store how far a running task is and tell those who wait, if it is still this owner's.
+-- progress: store how far a running task is and notify its waiters, if this owner still holds it.
 -- KEYS  lease
--- ARGV  task_prefix task_id owner progress [now_ms]
--- RETURNS  1 if it was stored, 0 if the task is no longer this owner's
--- include: grow hold tell
-local lease = KEYS[1]
-local task_prefix, id, owner, progress = unpack(ARGV)
-local key = task_prefix .. id
-local held = holds(key, lease, id, owner)
-if not held then return 0 end
+-- ARGV  queue_prefix task_id owner progress
+-- RETURNS  1 if it was stored, 0 if this owner no longer holds the task
+-- NEEDS  grow notify_waiters ownership
+local key = keys.task(task_id)
+local is_owned, waited = owned(key, lease, task_id, owner, 'waited')
+if not is_owned then return 0 end
 grow('HSET', key, 'progress', progress)
-tell(held[2], 'progress', key, progress)
+notify_waiters(waited, 'progress', key, progress)
 return 1

@@ -1,11 +1,9 @@
--- write: store a running task's result before it ends, if it is still this owner's; never makes a hash of its own.
+-- write: store a running task's result before it ends, if this owner still holds it; never creates a hash.
 -- KEYS  lease
--- ARGV  task_prefix task_id owner result [now_ms]
--- RETURNS  1 if it was stored, 0 if the task is no longer this owner's
--- include: grow hold
-local lease = KEYS[1]
-local task_prefix, id, owner, result = unpack(ARGV)
-local key = task_prefix .. id
-if not holds(key, lease, id, owner) then return 0 end
+-- ARGV  queue_prefix task_id owner result
+-- RETURNS  1 if it was stored, 0 if this owner no longer holds the task
+-- NEEDS  grow ownership
+local key = keys.task(task_id)
+if not owned(key, lease, task_id, owner) then return 0 end
 grow('HSET', key, 'result', result)
 return 1

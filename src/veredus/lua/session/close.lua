@@ -1,16 +1,13 @@
--- close: end sessions with all that belongs to them.
--- KEYS  partition
--- ARGV  channel count {sid reason}* [now_ms]
+-- close: end sessions and delete everything that belongs to them.
+-- KEYS  sessions
+-- ARGV  channel ROWS sid reason
 -- RETURNS  per row 1, or 0 if there is no such session
--- include: chunks log mail erase
-local channel, count = ARGV[1], tonumber(ARGV[2])
-local now = moment(ARGV[3 + count * 2])
-look_up_all(3, 2, count, now)
+-- NEEDS  erase log row_sessions
+look_up_rows()
 
 local replies = {}
-for i = 1, count do
-  local sid, reason = ARGV[i * 2 + 1], ARGV[i * 2 + 2]
-  replies[i] = look_up(sid, now) and 1 or 0
+for i, sid, reason in rows() do
+  replies[i] = look_up(sid) and 1 or 0
   erase(sid, reason)
 end
 save_all()

@@ -1,28 +1,27 @@
 -- create: a new session, attached to a connection, with what waited for the user as its first entries.
--- KEYS  partition
--- ARGV  channel sid user epoch node connection secret quota_entries quota_bytes policy ttl_ms max_sessions when_full issued count {group}* [now_ms]
--- RETURNS  {top, {sid of an older session that had to give way}*}, 'revoked', or nothing if the user has too many
--- include: checks chunks log mail erase grant tokens
-local channel, sid, user, epoch, node, connection, secret, quota, quota_bytes, policy, ttl = unpack(ARGV, 1, 11)
-local max_sessions, when_full, count = tonumber(ARGV[12]), ARGV[13], tonumber(ARGV[15])
-local now, now_us = moment(ARGV[16 + count])
-local issued = issued_at(ARGV[14], now)
-local partition = partition_of(sid)
-local base, index, box = partition .. 's:' .. sid .. ':', partition .. 'u:' .. user, partition .. 'mail:' .. user
-if redis.call('EXISTS', base .. 'm') == 1 then return redis.error_reply('ERR the session exists already') end
-expect(partition .. 'all', 'zset')
-expect(partition .. 'n:' .. node, 'set')
+-- KEYS  sessions
+-- ARGV  channel sid user epoch node connection secret quota_entries quota_bytes policy ttl_ms max_sessions:number
+--       when_full issued ROWS(groups) group
+-- RETURNS  {top, {sid of an older session that was ended}*}, 'revoked', or nothing if the user has too many
+-- NEEDS  checks chunks clock erase grant log mail tokens
+local issued_ms = issued_at(issued, now)
+local partition, base = partition_of(sid), base_of(sid)
+local meta, attached = session_keys.meta(base), session_keys.attached(partition, node)
+local index, box = session_keys.user(partition, user), session_keys.mailbox(partition, user)
+if redis.call('EXISTS', meta) == 1 then return redis.error_reply('ERR the session exists already') end
+expect(sessions, 'zset')
+expect(attached, 'set')
 expect(box, 'list')
-if is_revoked(partition, user, issued) then return 'revoked' end
+if is_revoked(partition, user, issued_ms) then return 'revoked' end
 
 local live, replaced, letters = {}, {}, {}
 if user ~= '' then
   for _, other in ipairs(redis.call('ZRANGE', index, 0, -1)) do
-    if look_up(other, now) then live[#live + 1] = other else erase(other, 'expired') end
+    if look_up(other) then live[#live + 1] = other else erase(other, 'expired') end
   end
   if max_sessions > 0 and #live >= max_sessions then
     if when_full == 'refuse' then return false end
-    -- Those that no client has now give way first; either kind in the order of their last attach.
+    -- Sessions without a client end first, then the others; both in the order of their last attach.
     local order = {}
     for _, is_left in ipairs({ true, false }) do
       for _, other in ipairs(live) do
@@ -37,38 +36,39 @@ if user ~= '' then
   letters = redis.call('LRANGE', box, 0, -1)
 end
 
--- What waits in the log of a session that its client has left, and may not come back to, comes here as well.
-local left = {}
+-- A session that its client has left may never be resumed: what waits in its log comes here as well.
+local left, is_known = {}, {}
 for _, other in ipairs(live) do
   if FOUND[other] and FOUND[other].node == '' then
-    for _, row in ipairs(mail().noted(partition .. 's:' .. other .. ':')) do
-      if row[4] and row[3] > now and not left[row[1]] then
-        left[#left + 1] = row
-        left[row[1]] = true
+    for _, noted in ipairs(mail().noted(session_keys.session_prefix(partition, other))) do
+      if noted.tail and noted.ends > now and not is_known[noted.id] then
+        left[#left + 1] = noted
+        is_known[noted.id] = true
       end
     end
   end
 end
 
-delete_all({ base .. 'o', base .. 'r', base .. 'g', base .. 'w', box })
--- What every push reads comes first: Redis looks for the fields of a small hash from its beginning.
-redis.call('HSET', base .. 'm', 's', 0, 'x', 0, 'lt', 0, 'f', 0, 'cb', 0, 'cf', 0, 'n', node, 'q', quota,
-  'qb', quota_bytes, 'po', policy, 'e', epoch, 'g', 1, 'ft', 0, 'pf', 0, 'c', connection, 'k', secret, 'u', user,
-  'st', 'a', 'ttl', ttl, 'cr', now, 'ti', issued)
-redis.call('ZADD', partition .. 'all', 0, sid)
-redis.call('SADD', partition .. 'n:' .. node, sid)
+delete_all({ session_keys.outbox(base), session_keys.requests(base), session_keys.session_groups(base),
+  session_keys.waiting(base), box })
+-- The fields that every push reads come first: Redis searches a small hash from its beginning.
+redis.call('HSET', meta, field.TOP, 0, field.ENDS, 0, field.LAST_TS, 0, field.FLOOR, 0, field.BYTES, 0,
+  field.BYTES_FLOOR, 0, field.NODE, node, field.QUOTA, quota_entries, field.QUOTA_BYTES, quota_bytes,
+  field.POLICY, policy, field.EPOCH, epoch, field.GENERATION, 1, field.FLOOR_TS, 0, field.POLICY_FLOOR, 0,
+  field.CONNECTION, connection, field.SECRET, secret, field.USER, user, field.STATE, field.ATTACHED, field.TTL, ttl_ms,
+  field.CREATED, now, field.TOKEN_ISSUED, issued_ms)
+redis.call('ZADD', sessions, 0, sid)
+redis.call('SADD', attached, sid)
 if user ~= '' then redis.call('ZADD', index, now, sid) end
-local groups = {}
-for i = 16, 15 + count do groups[#groups + 1] = ARGV[i] end
-grant(base, sid, groups)
+grant(base, sid)
 
 FOUND[sid] = nil
-local s = look_up(sid, now)
-for _, row in ipairs(left) do mail().note(s, row[1], add(s, row[4], row[5], now_us), row[3]) end
-for i, item in ipairs(letters) do
-  local ends, expiry = header(item)
+local s = look_up(sid)
+for _, noted in ipairs(left) do mail().note(s, noted.id, add(s, noted.tail, noted.expiry), noted.ends) end
+for i, letter in ipairs(letters) do
+  local ends, expiry, _, start = header(letter)
   if ends > now then
-    mail().note(s, string.format('%.0f.%d', now_us, i), add(s, string.sub(item, 25), expiry, now_us), ends)
+    mail().note(s, whole(now_us) .. '.' .. i, add(s, string.sub(letter, start), expiry), ends)
   end
 end
 save_all()

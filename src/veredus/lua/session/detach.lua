@@ -1,19 +1,18 @@
 -- detach: connections are gone; their sessions wait for their clients to come back.
--- KEYS  partition
--- ARGV  channel count {sid generation}* [now_ms]
+-- KEYS  sessions
+-- ARGV  ROWS sid generation
 -- RETURNS  per row 1, or 0 if another connection has the session, or none
--- include: checks log leaving grow
-local count = tonumber(ARGV[2])
-local now = moment(ARGV[3 + count * 2])
-for i = 1, count do expect(partition_of(ARGV[i * 2 + 1]) .. 'x', 'zset') end
+-- NEEDS  checks grow leaving log
+for i, sid in rows() do expect(session_keys.expiries(partition_of(sid)), 'zset') end
 
 local replies = {}
-for i = 1, count do
-  local sid, generation = ARGV[i * 2 + 1], ARGV[i * 2 + 2]
-  local m = redis.call('HMGET', partition_of(sid) .. 's:' .. sid .. ':m', 'g', 'st', 'n', 'ttl')
-  if m[1] == generation and m[2] == 'a' then
-    may_grow(partition_of(sid))
-    leave_node(sid, m[3], tonumber(m[4]), now)
+for i, sid, generation in rows() do
+  local base = base_of(sid)
+  local current, state, node, ttl = unpack(redis.call('HMGET', session_keys.meta(base), field.GENERATION, field.STATE,
+    field.NODE, field.TTL))
+  if current == generation and state == field.ATTACHED then
+    may_grow(base)
+    leave_node(sid, node, tonumber(ttl))
     replies[i] = 1
   else
     replies[i] = 0

@@ -1,18 +1,14 @@
--- grant: a client has shown a new token: the groups that it names are those of the session from now on.
--- KEYS  partition
--- ARGV  channel sid issued count {group}* [now_ms]
+-- grant: a client has a new token: the groups that it names are those of the session from now on.
+-- KEYS  sessions
+-- ARGV  sid issued ROWS(groups) group
 -- RETURNS  1, 0 if there is no such session, -1 if the token is revoked
--- include: checks log grant tokens
-local sid, count = ARGV[2], tonumber(ARGV[4])
-local now = moment(ARGV[5 + count])
-local s = look_up(sid, now)
+-- NEEDS  checks grant log tokens
+local s = look_up(sid)
 if not s then return 0 end
-local issued = issued_at(ARGV[3], now)
-if is_revoked(partition_of(sid), redis.call('HGET', s.base .. 'm', 'u'), issued) then return -1 end
-expect(s.base .. 'g', 'set')
-local groups = {}
-for i = 5, 4 + count do groups[#groups + 1] = ARGV[i] end
-for _, group in ipairs(groups) do expect(partition_of(sid) .. 'g:' .. group, 'zset') end
-redis.call('HSET', s.base .. 'm', 'ti', issued)
-grant(s.base, sid, groups)
+local meta, issued_ms = session_keys.meta(s.base), issued_at(issued, now)
+if is_revoked(s.partition, redis.call('HGET', meta, field.USER), issued_ms) then return -1 end
+expect(session_keys.session_groups(s.base), 'set')
+for i, group in groups() do expect(session_keys.group(s.partition, group), 'zset') end
+redis.call('HSET', meta, field.TOKEN_ISSUED, issued_ms)
+grant(s.base, sid)
 return 1

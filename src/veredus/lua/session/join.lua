@@ -1,30 +1,27 @@
 -- join: make sessions members of groups.
--- KEYS  partition
--- ARGV  channel most count {sid group}* [now_ms]
+-- KEYS  sessions
+-- ARGV  most:number ROWS sid group
 -- RETURNS  per row 1, 0 if there is no such session, -1 if it is in too many groups
--- include: checks log
-local most, count = tonumber(ARGV[2]), tonumber(ARGV[3])
-local now = moment(ARGV[4 + count * 2])
-for i = 1, count do
-  local sid, group = ARGV[i * 2 + 2], ARGV[i * 2 + 3]
-  local s = look_up(sid, now)
+-- NEEDS  checks log
+for i, sid, group in rows() do
+  local s = look_up(sid)
   if s then
-    expect(s.base .. 'g', 'set')
-    expect(partition_of(sid) .. 'g:' .. group, 'zset')
+    expect(session_keys.session_groups(s.base), 'set')
+    expect(session_keys.group(s.partition, group), 'zset')
   end
 end
 
 local replies = {}
-for i = 1, count do
-  local sid, group = ARGV[i * 2 + 2], ARGV[i * 2 + 3]
-  local s = look_up(sid, now)
+for i, sid, group in rows() do
+  local s = look_up(sid)
+  local joined = s and session_keys.session_groups(s.base)
   if not s then
     replies[i] = 0
-  elseif redis.call('SCARD', s.base .. 'g') >= most and redis.call('SISMEMBER', s.base .. 'g', group) == 0 then
+  elseif redis.call('SCARD', joined) >= most and redis.call('SISMEMBER', joined, group) == 0 then
     replies[i] = -1
   else
-    redis.call('SADD', s.base .. 'g', group)
-    redis.call('ZADD', partition_of(sid) .. 'g:' .. group, 0, sid)
+    redis.call('SADD', joined, group)
+    redis.call('ZADD', session_keys.group(s.partition, group), 0, sid)
     replies[i] = 1
   end
 end

@@ -1,61 +1,60 @@
--- sweep: what time has made of the sessions of some partitions: orphans, the expired, requests and binds that are overdue.
--- KEYS  partition
--- ARGV  channel limit late_mark extra nodes {node}* count {tag}* [now_ms]
+-- sweep: do what has become due in some partitions: orphans, expired sessions, overdue requests and binds.
+-- KEYS  sessions
+-- ARGV  channel limit late_mark extra:number ROWS(nodes) node ROWS(tags) tag
 -- RETURNS  per partition {{expired sid}*, {orphaned sid}*, {due sid.rid}*, flushed, dropped, left, {empty group}*}
--- include: chunks log mail erase binding leaving
--- At most `limit` of each kind per partition. The nodes are dead ones: their sessions are detached; `left` is 1 if they have
--- more. Overdue requests are only named: whoever swept gives them their terminal response, and the first one counts. What
--- is bound to a request that never came goes into the log as late. Groups that perhaps have no member here (`ge`) are named
--- if that is so: whoever swept forgets that they have members here.
-local channel, limit, late_mark, extra, nodes = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local count = tonumber(ARGV[6 + nodes])
-local now, now_us = moment(ARGV[7 + nodes + count])
+-- NEEDS  binding erase leaving log request_records
+-- At most `limit` of each kind per partition. The nodes are dead: their sessions are detached; `left` is 1 if they have
+-- more. Overdue requests are only returned: the caller gives them their terminal response, and the first one counts. What
+-- is bound to a request that never came goes into the log as late. Groups that have no member here any more are returned:
+-- the caller removes this partition from their lists.
 
 local function detach_orphans(partition)
   local orphans, left = {}, 0
-  for i = 6, 5 + nodes do
-    local node = ARGV[i]
-    for _, sid in ipairs(redis.call('SRANDMEMBER', partition .. 'n:' .. node, limit)) do
-      local m = redis.call('HMGET', partition .. 's:' .. sid .. ':m', 'n', 'ttl')
-      if m[1] == node then
-        leave_node(sid, node, tonumber(m[2]), now)
+  for i, node in nodes() do
+    local attached = session_keys.attached(partition, node)
+    for _, sid in ipairs(redis.call('SRANDMEMBER', attached, limit)) do
+      local meta = session_keys.meta(session_keys.session_prefix(partition, sid))
+      local current, ttl = unpack(redis.call('HMGET', meta, field.NODE, field.TTL))
+      if current == node then
+        leave_node(sid, node, tonumber(ttl))
         orphans[#orphans + 1] = sid
       else
-        redis.call('SREM', partition .. 'n:' .. node, sid)
+        redis.call('SREM', attached, sid)
       end
     end
-    if redis.call('EXISTS', partition .. 'n:' .. node) == 1 then left = 1 end
+    if redis.call('EXISTS', attached) == 1 then left = 1 end
   end
   return orphans, left
 end
 
 local function overdue(index) return redis.call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', 0, limit) end
 
-local function split(member) return string.match(member, '^(.*)%.(%d+)$') end
+local function split(name) return string.match(name, '^(.*)%.(%d+)$') end
 
 local function due_requests(partition)
-  local due = {}
-  for _, member in ipairs(overdue(partition .. 'dl')) do
-    local sid, rid = split(member)
-    local state = redis.call('HGET', partition .. 's:' .. sid .. ':r', rid)
-    if state and string.sub(state, 1, 1) == 'A' then
-      due[#due + 1] = member
+  local due, deadlines = {}, session_keys.deadlines(partition)
+  for _, name in ipairs(overdue(deadlines)) do
+    local sid, rid = split(name)
+    local requests = session_keys.requests(session_keys.session_prefix(partition, sid))
+    if kind_of(redis.call('HGET', requests, rid)) == 'accepted' then
+      due[#due + 1] = name
     else
-      redis.call('ZREM', partition .. 'dl', member)
+      redis.call('ZREM', deadlines, name)
     end
   end
   return due
 end
 
--- empty_groups: 0 is the score of groups that somebody is about to join, which may take a while.
+-- empty_groups: score 0 means that a session is about to join, which may take a while.
 local function empty_groups(partition)
-  local empty, rows = {}, redis.call('ZRANGEBYSCORE', partition .. 'ge', '-inf', now, 'WITHSCORES', 'LIMIT', 0, 100)
-  for i = 1, #rows, 2 do
-    local group = rows[i]
-    if rows[i + 1] == '0' then
-      redis.call('ZADD', partition .. 'ge', now + 60000, group)
-    elseif redis.call('EXISTS', partition .. 'g:' .. group) == 1 then
-      redis.call('ZREM', partition .. 'ge', group)
+  local empty, emptied = {}, session_keys.emptied(partition)
+  local found = redis.call('ZRANGEBYSCORE', emptied, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 100)
+  for i = 1, #found, 2 do
+    local group, score = found[i], found[i + 1]
+    if score == '0' then
+      redis.call('ZADD', emptied, now + 60000, group)
+    elseif redis.call('EXISTS', session_keys.group(partition, group)) == 1 then
+      redis.call('ZREM', emptied, group)
     else
       empty[#empty + 1] = group
     end
@@ -68,31 +67,32 @@ local function release_early(s, rid)
   local befores, afters, dropped = release_held(s, rid, function(late) return late == 's' end)
   for _, items in ipairs({ befores, afters }) do
     for _, item in ipairs(items) do
-      local size = #item[1] + 26
+      local tail = item.tail .. late_mark
+      local size = #tail + HEADER_BYTES
       if s.top - s.floor < s.quota + extra and s.bytes - s.bytes_floor + size <= s.quota_bytes + extra * 1024 then
-        add(s, item[1] .. late_mark, item[2], now_us)
+        add(s, tail, item.expiry)
         flushed = flushed + 1
       else
         dropped = dropped + 1
       end
     end
   end
-  redis.call('HDEL', s.base .. 'r', rid)
+  redis.call('HDEL', session_keys.requests(s.base), rid)
   return flushed, dropped
 end
 
 local replies = {}
-for i = 1, count do
-  local partition = partition_of(ARGV[6 + nodes + i])
+for i, tag in tags() do
+  local partition = session_keys.prefix(tag)
   local orphans, left = detach_orphans(partition)
-  local expired = overdue(partition .. 'x')
+  local expired = overdue(session_keys.expiries(partition))
   for _, sid in ipairs(expired) do erase(sid, 'expired') end
   local due = due_requests(partition)
-  local flushed, dropped = 0, 0
-  for _, member in ipairs(overdue(partition .. 'bd')) do
-    redis.call('ZREM', partition .. 'bd', member)
-    local sid, rid = split(member)
-    local s = look_up(sid, now)
+  local flushed, dropped, early = 0, 0, session_keys.early_binds(partition)
+  for _, name in ipairs(overdue(early)) do
+    redis.call('ZREM', early, name)
+    local sid, rid = split(name)
+    local s = look_up(sid)
     if s then
       local sent, lost = release_early(s, rid)
       flushed, dropped = flushed + sent, dropped + lost

@@ -1,35 +1,30 @@
 -- complete: keep tasks that succeeded, with their result, until their retention ends.
--- KEYS  active lease completed processed
--- ARGV  task_prefix count {task_id owner unique_key message retention has_result result}* [now_ms]
+-- KEYS  active lease completed
+-- ARGV  queue_prefix ROWS task_id owner unique_key message retention:number has_result:flag result attempt
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
--- include: clock checks hold counters tell lanes limits
-local active, lease, completed, processed = unpack(KEYS)
-local task_prefix, count = ARGV[1], tonumber(ARGV[2])
-local now, _, nanoseconds = clock(ARGV[3 + count * 7])
+-- NEEDS  clock checks active ownership counters notify_waiters lanes limits attempts
+local now, _, nanoseconds = clock()
 expect(active, 'list')
 expect(completed, 'zset')
 
 local lost = {}
-for i = 1, count do
-  local id, owner, lock, message, retention, has_result, result = unpack(ARGV, i * 7 - 4, i * 7 + 2)
-  local key = task_prefix .. id
-  local held = holds(key, lease, id, owner)
-  if held then
-    redis.call('LREM', active, -1, id)
-    redis.call('ZREM', lease, id)
-    redis.call('ZADD', completed, whole(math.floor(now / 1000) + tonumber(retention)), id)
-    redis.call('HSET', key, 'msg', message, 'state', 'completed')
-    if has_result == '1' then redis.call('HSET', key, 'result', result) end
-    redis.call('HDEL', key, 'held', 'waited', 'cancel', 'cancel_of', 'slots', 'traceback')
-    release(lock, id)
-    local queue_prefix = string.sub(task_prefix, 1, -3)
-    if held[4] then leave_lane(queue_prefix, held[4], id, nanoseconds) end
-    if held[5] then free_slots(queue_prefix, held[5], id, now, nanoseconds) end
-    -- The result itself is told unless it is large or was written before: then whoever waits fetches it.
-    tell(held[2], 'completed', key, has_result == '1' and #result <= 65536 and '=' .. result or '')
+for i, task_id, owner, unique_key, message, retention, has_result, result, attempt in rows() do
+  local key = keys.task(task_id)
+  local is_owned, waited, order_key, slots, count =
+    owned(key, lease, task_id, owner, 'waited', 'order_key', 'slots', 'attempts')
+  if is_owned then
+    leave_active(active, lease, key, task_id, 'waited', 'cancel', 'cancel_of', 'traceback')
+    redis.call('ZADD', completed, whole(math.floor(now / 1000) + retention), task_id)
+    redis.call('HSET', key, 'msg', message, 'state', 'completed', attempt_fields(count, attempt))
+    if has_result then redis.call('HSET', key, 'result', result) end
+    release(unique_key, task_id)
+    if order_key then leave_lane(queue_prefix, order_key, task_id, nanoseconds) end
+    if slots then free_slots(queue_prefix, slots, task_id, now, nanoseconds) end
+    -- The notice has the result itself unless it is large or was written before: then a waiter fetches it.
+    notify_waiters(waited, 'completed', key, has_result and #result <= 65536 and '=' .. result or '')
   else
     lost[#lost + 1] = i
   end
 end
-tally(now, processed, count - #lost, nil, 0)
+tally(now, rows_count - #lost, 0)
 return lost

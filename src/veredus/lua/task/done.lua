@@ -1,69 +1,73 @@
 -- done: delete tasks that succeeded and leave nothing behind.
--- KEYS  active lease processed
--- ARGV  task_prefix count width owner {task_id [owner unique_key]}* [now_ms]
+-- KEYS  active lease
+-- ARGV  queue_prefix common_owner ROWS task_id [owner unique_key]
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
--- include: clock checks chunks active hold counters
--- `width` is 1 when all tasks of the call are of one owner and none has a unique lock, else 3.
-local active, lease, processed = unpack(KEYS)
-local task_prefix, count, width, owner = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local now, _, nanoseconds = clock(ARGV[5 + count * width])
+-- NEEDS  clock checks chunks active ownership counters
+-- Rows are ids alone when all tasks are of `common_owner` and none has a unique lock.
+local now, _, nanoseconds = clock()
 expect(active, 'list')
 
--- Most queues have neither lanes nor limits: then there is less to read of each task.
-local queue_prefix = string.sub(task_prefix, 1, -3)
-local is_lean = redis.call('EXISTS', queue_prefix .. 'lanes', queue_prefix .. 'limits', queue_prefix .. 'limited') == 0
-local ends = lease_ends(lease, 5, width, count)
-local count_held, lost, ids, keys, waited, bound = 0, {}, {}, {}, {}, {}
-local args, lease_end, expected = ARGV, nil, nil
-for i = 1, count do
-  local at = 5 + (i - 1) * width
-  local id = args[at]
-  local key = task_prefix .. id
-  if width > 1 then owner, lease_end = args[at + 1], nil end
-  if lease_end ~= ends[i] then -- most were taken together and end together
-    lease_end = ends[i]
+-- Most queues have neither order keys nor limits: then there is less to read of each task.
+local is_plain = redis.call('EXISTS', keys.lanes(), keys.limits(), keys.limited()) == 0
+local ends = lease_ends(lease, rows_first, rows_width, rows_count)
+local count, ids, task_keys, positions, lost = 0, {}, {}, {}, {}
+local waited_for, leaving = {}, {}
+local expected, expected_owner, expected_end
+for i, task_id, owner, unique_key in rows() do
+  local key, lease_end = keys.task(task_id), ends[i]
+  local held, waited, order_key, slots
+  owner = owner or common_owner
+  if lease_end ~= expected_end or owner ~= expected_owner then -- most were taken together and end together
+    expected_owner, expected_end = owner, lease_end
     expected = lease_end and held_by(owner, lease_end)
   end
-  local held = lease_end and owns(key, expected, nil, is_lean)
-  if held then
-    if width > 1 then release(args[at + 2], id) end
-    if held[2] then
+  if is_plain then
+    held, waited = unpack(read('HMGET', key, 'held', 'waited'), 1, 2)
+  else
+    held, waited, order_key, slots = unpack(read('HMGET', key, 'held', 'waited', 'order_key', 'slots'), 1, 4)
+  end
+  if expected and held == expected then
+    count = count + 1
+    ids[count], task_keys[count], positions[count] = task_id, key, i
+    release(unique_key, task_id)
+    if waited then
       local verb = redis.call('HGET', key, 'cancel') == 'delete' and 'cancelled' or 'done'
-      waited[#waited + 1] = { held[2], verb, key }
+      waited_for[#waited_for + 1] = { waited = waited, verb = verb, key = key }
     end
-    if held[4] or held[5] then bound[#bound + 1] = { id, held[4], held[5] } end
-    count_held = count_held + 1
-    ids[count_held], keys[count_held] = id, key
+    if order_key or slots then leaving[#leaving + 1] = { id = task_id, order_key = order_key, slots = slots } end
   else
     lost[#lost + 1] = i
   end
 end
-if in_chunks('ZREM', lease, ids) < count_held then -- an id came twice: the second is no longer held
-  local met, refused = {}, {}
-  for _, position in ipairs(lost) do refused[position] = true end
-  count_held, ids, keys = 0, {}, {}
-  for i = 1, count do
-    local id = ARGV[5 + (i - 1) * width]
-    if met[id] and not refused[i] then
-      lost[#lost + 1] = i
-    elseif not refused[i] then
-      met[id], count_held = true, count_held + 1
-      ids[count_held], keys[count_held] = id, task_prefix .. id
+
+-- An id that came twice is no longer held the second time. To look for that in each call would cost 2 % more
+-- instructions of the server.
+if in_chunks('ZREM', lease, ids) < count then
+  local first, repeated = {}, 0
+  for n = 1, count do
+    if first[ids[n]] then
+      repeated, lost[#lost + 1] = repeated + 1, positions[n]
+    else
+      first[ids[n]] = true
+      ids[n - repeated], task_keys[n - repeated] = ids[n], task_keys[n]
     end
   end
+  for n = count - repeated + 1, count do ids[n], task_keys[n] = nil, nil end
+  count = count - repeated
 end
-leave_active(active, ids)
-delete_all(keys)
-if #bound > 0 then
+leave_active_list(active, ids)
+delete_all(task_keys)
+
+if #leaving > 0 then
   -- include: lanes limits
-  for _, row in ipairs(bound) do
-    if row[2] then leave_lane(queue_prefix, row[2], row[1], nanoseconds) end
-    if row[3] then free_slots(queue_prefix, row[3], row[1], now, nanoseconds) end
+  for _, task in ipairs(leaving) do
+    if task.order_key then leave_lane(queue_prefix, task.order_key, task.id, nanoseconds) end
+    if task.slots then free_slots(queue_prefix, task.slots, task.id, now, nanoseconds) end
   end
 end
-if #waited > 0 then
-  -- include: tell
-  for _, row in ipairs(waited) do tell(row[1], row[2], row[3]) end
+if #waited_for > 0 then
+  -- include: notify_waiters
+  for _, task in ipairs(waited_for) do notify_waiters(task.waited, task.verb, task.key) end
 end
-tally(now, processed, count_held, nil, 0)
+tally(now, count, 0)
 return lost

@@ -1,30 +1,42 @@
 -- forward: bring what is due from scheduled and retry to pending (or to its group), in the order of the due times.
 -- KEYS  scheduled retry due pending groups
--- ARGV  task_prefix group_prefix limit [now_ms]
+-- ARGV  queue_prefix limit:number pause_ms:number
 -- RETURNS  {number forwarded, next due instant in ms or -1, now_ms, {dropped id, reason, ...}, microseconds beyond now_ms}
--- include: clock checks chunks hold wakeup arrival lanes limits
+-- NEEDS  clock checks chunks fields sets ownership wakeup arrival lanes limits
 -- The shared sets are the truth: an index entry counts only if its id is still there with the same second, because a Go
 -- worker that moved the task knows nothing of our index.
-local scheduled, retry, due, pending, groups = unpack(KEYS)
-local task_prefix, group_prefix, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local now, _, nanoseconds, beyond = clock(ARGV[4])
-local queue_prefix = string.sub(task_prefix, 1, -3)
+-- One call moves no more than `limit` tasks. If more are due, no forwarder moves any for `pause_ms`, three times as long while workers have
+-- enough to do: between two portions everybody else gets a turn, however many forwarders there are. 0: no pause.
+local ENOUGH = 20 -- portions that are pending
+local ELSEWHERE_MS = 50 -- when to look again while another forwarder moves portions; it might die
+local now, _, nanoseconds, beyond = clock()
+if pause_ms > 0 and redis.call('EXISTS', keys.forwarding()) == 1 then return { 0, now + ELSEWHERE_MS, now, {}, beyond } end
 expect(pending, 'list')
 expect(groups, 'set')
 
-local function score(set, id)
-  local found = redis.pcall('ZSCORE', set, id)
-  return type(found) == 'string' and tonumber(found) or nil
+-- scores_in: the scores of these ids, as far as they are in the set.
+local function scores_in(set, ids)
+  local scores = {}
+  for first = 1, #ids, 1000 do
+    local last = math.min(first + 999, #ids)
+    local found = redis.pcall('ZMSCORE', set, unpack(ids, first, last))
+    if found.err then return scores end
+    for i, score in ipairs(found) do scores[ids[first + i - 1]] = tonumber(score or nil) end
+  end
+  return scores
 end
 
 -- Collect: our index to the millisecond, then whatever else the shared sets say is due (Go's, or ours without index).
 -- Only so much of the index is read; what is due after its last entry waits for the next call, lest it overtake the rest.
 local found, listed, stale, horizon = {}, {}, {}, now
 local exact = redis.call('ZRANGEBYSCORE', due, '-inf', whole(now), 'WITHSCORES', 'LIMIT', 0, limit)
+local indexed = {}
+for i = 1, #exact, 2 do indexed[#indexed + 1] = exact[i] end
+local scheduled_at, retried_at = scores_in(scheduled, indexed), scores_in(retry, indexed)
 for i = 1, #exact, 2 do
   local id, at = exact[i], tonumber(exact[i + 1])
   local second = math.ceil(at / 1000)
-  local set = (score(scheduled, id) == second and scheduled) or (score(retry, id) == second and retry)
+  local set = (scheduled_at[id] == second and scheduled) or (retried_at[id] == second and retry)
   if set then
     found[#found + 1] = { id = id, at = at, set = set }
     listed[id] = true
@@ -57,31 +69,37 @@ end
 -- Look at every task before the first write.
 local dropped = {}
 for _, task in ipairs(found) do
-  local fields = redis.pcall('HMGET', task_prefix .. task.id, 'msg', 'group', 'unique_key', 'front', 'order_key', 'due_group')
-  if fields.err then
+  local fields = read_task(keys.task(task.id), 'msg', 'group', 'unique_key', 'front', 'order_key', 'due_group')
+  if not fields then
     task.reason = 'wrongtype'
-  elseif not fields[1] then
+  elseif not fields.msg then
     task.reason = 'dangling'
   else
-    task.group, task.lock, task.front, task.order_key = fields[6] or fields[2], fields[3], fields[4], fields[5]
+    task.group, task.unique_key = fields.due_group or fields.group, fields.unique_key
+    task.front, task.order_key = fields.front, fields.order_key
     -- A group whose key is damaged cannot take it in: it runs on its own then, and holds up nobody else.
     local is_grouped = task.group and task.group ~= ''
-    if is_grouped and type(redis.pcall('ZCARD', group_prefix .. task.group)) ~= 'number' then task.group = nil end
+    if is_grouped and type(redis.pcall('ZCARD', keys.group(task.group))) ~= 'number' then task.group = nil end
   end
 end
 
 in_chunks('ZREM', due, stale)
+local leaving, with_index = { [scheduled] = {}, [retry] = {} }, {}
+for i, task in ipairs(found) do
+  local list = leaving[task.set]
+  list[#list + 1], with_index[i] = task.id, task.id
+end
+for set, list in pairs(leaving) do in_chunks('ZREM', set, list) end
+in_chunks('ZREM', due, with_index)
 local ids, front, moved = {}, {}, 0
 for _, task in ipairs(found) do
-  redis.call('ZREM', task.set, task.id)
-  redis.call('ZREM', due, task.id)
-  local key = task_prefix .. task.id
+  local key = keys.task(task.id)
   if task.reason then
     dropped[#dropped + 1] = task.id
     dropped[#dropped + 1] = task.reason
     if task.reason == 'dangling' then redis.call('DEL', key) end
   elseif task.group and task.group ~= '' then
-    redis.call('ZADD', group_prefix .. task.group, whole(math.floor(now / 1000)), task.id)
+    redis.call('ZADD', keys.group(task.group), whole(math.floor(now / 1000)), task.id)
     redis.call('SADD', groups, task.group)
     moved = moved + 1
     redis.call('HSET', key, 'state', 'aggregating', 'group', task.group, 'group_seq', arrival(nanoseconds, moved))
@@ -99,24 +117,30 @@ for _, task in ipairs(found) do
     end
     moved = moved + 1
   end
-  if not task.reason then keep_lock(task.lock, task.id, 0) end
+  if not task.reason then keep_lock(task.unique_key, task.id, 0) end
 end
 in_chunks('LPUSH', pending, ids)
 in_chunks('RPUSH', pending, front)
 
--- Whoever waits for a limit that has room again.
-local limited = queue_prefix .. 'limited'
+-- Tasks that wait for a limit that has room again.
+local limited = keys.limited()
 for _, scope in ipairs(redis.call('ZRANGEBYSCORE', limited, '-inf', whole(now), 'LIMIT', 0, 100)) do
   moved = moved + call_up(queue_prefix, scope, now, nanoseconds)
 end
-local next_due, next_room = earliest(due, scheduled, retry), redis.call('ZRANGE', limited, 0, 0, 'WITHSCORES')[2]
+local next_due = earliest(due, scheduled, retry)
+local _, next_room = first_of(limited)
 if next_room then
   -- Nothing is planned further ahead than a minute: what is, was planned before the clock was set back.
   local soon = '(' .. whole(now + 60000)
   for _, scope in ipairs(redis.call('ZRANGEBYSCORE', limited, soon, '+inf', 'LIMIT', 0, 100)) do
     moved = moved + call_up(queue_prefix, scope, now, nanoseconds)
   end
-  next_room = redis.call('ZRANGE', limited, 0, 0, 'WITHSCORES')[2]
+  _, next_room = first_of(limited)
 end
-if next_room then next_due = math.min(next_due or math.huge, tonumber(next_room)) end
+if next_room then next_due = math.min(next_due or math.huge, next_room) end
+if pause_ms > 0 and #found >= limit and next_due and next_due <= now then
+  if redis.call('LLEN', pending) > ENOUGH * limit then pause_ms = 3 * pause_ms end
+  redis.call('SET', keys.forwarding(), 1, 'PX', whole(pause_ms))
+  next_due = now + pause_ms
+end
 return { moved, next_due or -1, now, dropped, beyond }

@@ -1,20 +1,20 @@
--- holders: store tasks, and tell of each that a unique lock refused who has the lock and how that task stands.
--- KEYS  {key of the insert}*
--- ARGV  task_prefix count {unique_key}* size {argument of the insert}* [now_ms]
+-- holders: store tasks, and say of each that a unique lock refused which task has the lock and in which state that is.
+-- KEYS  MORE insert_keys
+-- ARGV  queue_prefix ROWS(locks) unique_key ROWS(arguments) value
 -- RETURNS  what the insert returns, and behind it {place, task_id, state} for each task with the code -1; without a state
 --   if the holder is gone
--- `insert` is the script that stores the tasks, also `replace` with one inside: the store puts it in front of this one as
--- a function.
-local task_prefix, count = ARGV[1], tonumber(ARGV[2])
-local size = tonumber(ARGV[3 + count])
+-- NEEDS  nothing
+-- `insert` is the script that stores the tasks, also `replace` with one inside: the store puts it in front of this one
+-- as a function.
 local args = {}
-for i = 1, size + 1 do args[i] = ARGV[3 + count + i] end
-local codes = insert(KEYS, args)
-for i = 1, count do
+for i, value in arguments() do args[i] = value end
+args[#args + 1] = given_now_ms
+local codes = insert(insert_keys, args)
+for i, unique_key in locks() do
   if codes[i] == -1 then
-    local id = redis.pcall('GET', ARGV[2 + i])
+    local id = redis.pcall('GET', unique_key)
     if type(id) == 'string' then
-      local state = redis.pcall('HGET', task_prefix .. id, 'state')
+      local state = redis.pcall('HGET', keys.task(id), 'state')
       codes[#codes + 1] = { i, id, type(state) == 'string' and state or '' }
     end
   end

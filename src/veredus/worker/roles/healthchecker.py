@@ -1,20 +1,20 @@
-"""Healthchecker: pings Redis and tells the user's function: the error, or None when all is well."""
+"""Healthchecker: pings Redis and calls the user's function with the error, or with None."""
 
 from __future__ import annotations
 
 from veredus.errors import StoreError
+from veredus.handlers.failure_log import log_hook_failure
+from veredus.process.outage_log import OutageLog
 from veredus.store.store import Store
-from veredus.worker.complaints import Complaints
 from veredus.worker.config import HealthCheck
-from veredus.worker.endings import log_hook_failure
 from veredus.worker.role import Role
 
 
 class Healthchecker(Role):
     name = "healthchecker"
 
-    def __init__(self, store: Store, check: HealthCheck, interval: float, complaints: Complaints) -> None:
-        super().__init__(interval, complaints)
+    def __init__(self, store: Store, check: HealthCheck, interval: float, outages: OutageLog) -> None:
+        super().__init__(interval, outages)
         self._store = store
         self._check = check
 
@@ -24,10 +24,10 @@ class Healthchecker(Role):
             await self._store.ping()
         except StoreError as exc:
             error = exc
-            self.complaints.error(self.name, "the health check failed", exc)
+            self.outages.error(self.name, "the health check failed", exc)
         try:
-            told = self._check(error)
-            if told is not None:
-                await told
-        except BaseException as exc:
+            returned = self._check(error)
+            if returned is not None:
+                await returned
+        except BaseException as exc:  # a hook may raise anything
             log_hook_failure("health_check", exc)

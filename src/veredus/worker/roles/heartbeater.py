@@ -1,9 +1,9 @@
-"""Heartbeater: keeps leases and shows that the worker lives, from a thread of its own.
+"""Heartbeater: renews leases and refreshes the worker's record, from its own thread.
 
-A handler that blocks the event loop does not block this thread, so its task is not taken for dead; until its deadline
-and a little more have passed, for then it hangs, and the lease is left to run out. A handler in a thread, or one that
-ignores being cancelled, cannot be stopped either; but it does not keep the process from its work, so its task stays its
-own until it ends.
+A handler that blocks the event loop does not block this thread, so its lease is renewed. Once its deadline and grace
+have passed, the loop counts as hung, and the leases of its handlers are left to expire. A handler in a thread, or one
+that ignores its cancellation, cannot be stopped either, but does not block the others: it keeps its lease until it
+ends.
 """
 
 from __future__ import annotations
@@ -15,67 +15,76 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 from veredus.clock import ServerClock
 from veredus.errors import StoreError
-from veredus.model.message import deadline_of
+from veredus.model.message import TaskMessage, deadline_of
 from veredus.model.settlement import Requeue, Settlement
 from veredus.model.verdict import End
-from veredus.restarts import Restarts
-from veredus.store.leases import Holding
-from veredus.store.redis import Redis
+from veredus.process.outage_log import OutageLog
+from veredus.process.restarts import Restarts
+from veredus.store.connection.redis import Redis
 from veredus.store.store import Store
-from veredus.store.work import Work
+from veredus.store.tasks.leases import Holding
+from veredus.store.tasks.work import Work
 from veredus.wire.presence import ServerRecord, encode_worker
-from veredus.worker.complaints import Complaints
+from veredus.worker.attempt import Attempt, InFlight
 from veredus.worker.config import WorkerConfig
-from veredus.worker.hands import Attempt, Hands
 from veredus.worker.loop_watch import LoopWatch
 from veredus.worker.shared_beat import SharedBeat, entry_of
 
 logger = logging.getLogger("veredus.worker")
+T = TypeVar("T")
 
 GIVE_BACK = 2.0
 """Seconds for giving tasks back before the process ends."""
 
 
+class HeartbeatHooks(NamedTuple):
+    """What the heartbeater calls of its worker."""
+
+    describe: Callable[[], ServerRecord]
+    on_overrun: Callable[[Attempt], None]
+    """A handler runs on after its deadline and grace. Called on the worker's loop."""
+    on_hung: Callable[[str], None]
+    """The worker's loop hangs. Called in the heartbeater's thread."""
+    shown_payload: Callable[[TaskMessage], bytes] = lambda message: message.payload
+    """What the list of running tasks shows of a payload. Called in the heartbeater's thread."""
+
+
 class Heartbeater:
-    """Its own thread, event loop and connection. Touches nothing of the worker's loop but through it."""
+    """Has its own thread, event loop and connection. Reaches the worker only through its loop."""
 
     def __init__(
         self,
         open_redis: Callable[[], Redis],
         config: WorkerConfig,
-        hands: Hands,
+        in_flight: InFlight,
         clock: ServerClock,
-        describe: Callable[[], ServerRecord],
-        on_overrun: Callable[[Attempt], None],
-        on_hung: Callable[[str], None],
-        complaints: Complaints,
+        hooks: HeartbeatHooks,
+        outages: OutageLog,
         restarts: Restarts,
         shared: SharedBeat | None = None,
     ) -> None:
         self._open_redis = open_redis
         self._config = config
-        self._hands = hands
+        self._in_flight = in_flight
         self._clock = clock
-        self._describe = describe
-        self._on_overrun = on_overrun
-        self._on_hung = on_hung
-        self._complaints = complaints
+        self._hooks = hooks
+        self._outages = outages
         self._restarts = restarts
         self._shared = shared
         self._worker_loop = asyncio.get_running_loop()
         self._watch = LoopWatch(self._worker_loop, config.deadline_grace)
         self.beaten_at = time.monotonic()
-        """When a beat last reached the server, on the monotonic clock."""
+        """When the last beat reached the server, on the monotonic clock."""
         self._steady_since = math.inf
         self._overrun: set[Attempt] = set()
-        """Those that were told of already."""
-        self._blocked_told = False
+        """Attempts whose overrun has been reported."""
+        self._block_logged = False
         self.hangs = ""
-        """Set while a handler blocks the loop past its deadline: what is known of it."""
+        """While a handler blocks the loop past its deadline: a description of it."""
         self._stopping = threading.Event()
         self._wake: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._live, name="veredus-heartbeater", daemon=True)
@@ -84,7 +93,7 @@ class Heartbeater:
         self._thread.start()
 
     async def stop(self) -> None:
-        """The last role to stop: the record is removed when nothing is in hand any more."""
+        """Stops last: the record is removed once no task is in flight."""
         self._stopping.set()
         if self._thread.ident is None:
             return  # it was never started
@@ -92,13 +101,13 @@ class Heartbeater:
         await asyncio.to_thread(self._thread.join, 5.0)
 
     def _live(self) -> None:
-        """The thread ends only when the worker stops. After a failure it begins anew with another loop and another
-        connection, soon enough for the leases: at once, or one beat later at most."""
+        """Runs until the worker stops. After a failure it starts again with a new loop and connection, at the latest
+        one beat later, so that no lease expires."""
         while not self._stopping.is_set():
             try:
                 asyncio.run(self._beat_on())
                 error = None
-            except BaseException as exc:
+            except BaseException as exc:  # whatever it is, beats must go on
                 error = exc
             if not self._stopping.is_set():
                 self._stopping.wait(self._restarts.ended("heartbeater", error, longest=self._config.beat))
@@ -120,27 +129,27 @@ class Heartbeater:
             while not self._stopping.is_set():
                 began = time.monotonic()
                 if showing is not None and showing.done():
-                    await showing  # raises: both are begun anew
+                    await showing  # raises: both are started again
                 try:
                     await self.beat(store)
                     self._beaten(time.monotonic())
-                    self._complaints.recovered("heartbeat")
-                    # A beat that took long (a server that stood still) is followed by the next one at once.
+                    self._outages.recovered("heartbeat")
+                    # A slow beat is followed by the next one at once.
                     pause = max(0.0, self._config.beat - (time.monotonic() - began))
                 except StoreError as exc:
-                    self._complaints.error("heartbeat", "the heartbeat failed", exc)
+                    self._outages.error("heartbeat", "the heartbeat failed", exc)
                     pause = min(self._config.beat, 0.5)
-                pause = min(pause, self.look(time.monotonic()))
+                pause = min(pause, self.check_handlers(time.monotonic()))
                 if self.hangs and self._shared is not None:
                     await self.give_back_others(store)
-                    self._on_hung(self.hangs)
+                    self._hooks.on_hung(self.hangs)
                 try:
                     async with asyncio.timeout(pause):
                         await woken.wait()
                 except TimeoutError:
                     pass
             try:
-                await store.presence.leave(self._describe())
+                await store.presence.leave(self._hooks.describe())
             except StoreError:
                 pass  # the record expires by itself
         finally:
@@ -150,7 +159,7 @@ class Heartbeater:
 
     @property
     def steady_since(self) -> float:
-        """Since when every beat was in time; infinity if the last one was not, or none has come since."""
+        """Since when every beat was on time; infinity if the last one was late or the next one is."""
         return self._steady_since if time.monotonic() - self.beaten_at <= self._longest_gap else math.inf
 
     def _beaten(self, now: float) -> None:
@@ -160,21 +169,21 @@ class Heartbeater:
 
     @property
     def _longest_gap(self) -> float:
-        """Between two beats, if neither this process nor the server stands still."""
+        """Between two beats, unless this process or the server was suspended."""
         return self._config.beat * 1.5
 
     async def _show_life(self, shared: SharedBeat) -> None:
-        """The supervisor sees whether this process moves, also while Redis does not answer."""
+        """Show the supervisor that this process is running, even while Redis does not answer."""
         while True:
-            running = [attempt for attempt in self._hands.held() if attempt.running]
+            running = [attempt for attempt in self._in_flight.held() if attempt.running]
             entries = [(entry_of(one.queue, one.task_id), one.lease.latest) for one in running]
             shared.publish(time.monotonic(), entries)
             await asyncio.sleep(self._config.beat / 2)
 
     async def give_back_others(self, store: Store) -> None:
-        """This process ends because of one handler: the tasks of all others that still had time are given back, as at a
-        stop, and no attempt of theirs is counted. What cannot be given back is recovered."""
-        now, held = time.monotonic(), self._hands.held()
+        """This process ends because of one handler. Requeue the tasks of the others that are within their deadlines,
+        without counting an attempt. A task that cannot be given back is recovered."""
+        now, held = time.monotonic(), self._in_flight.held()
         blocker = self._watch.blocker(held)
         others: dict[str, list[Settlement]] = {}
         for one in held:
@@ -184,14 +193,14 @@ class Heartbeater:
             async with asyncio.timeout(GIVE_BACK):
                 await Work(store.redis, "", lease_ms=self._config.lease_ms).settle_each(list(others.items()))
         except (StoreError, TimeoutError) as exc:
-            logger.warning("its other tasks are not given back, but recovered: %s", exc)
+            logger.warning("the other tasks of this process cannot be given back and will be recovered: %s", exc)
 
     async def beat(self, store: Store) -> None:
-        """Leases first: they are what must not be late."""
+        """Renew leases first, because they must not be late."""
         now = time.monotonic()
-        held = self._hands.held()
+        held = self._in_flight.held()
         failure = await self._extend(store, held, now)
-        record = self._describe()
+        record = self._hooks.describe()
         working = {
             attempt.task_id: encode_worker(
                 record.host,
@@ -200,6 +209,7 @@ class Heartbeater:
                 attempt.message,
                 attempt.started_at,
                 attempt.deadline or deadline_of(attempt.message, attempt.started_at),
+                self._hooks.shown_payload(attempt.message),
             )
             for attempt in held
             if attempt.running
@@ -211,7 +221,7 @@ class Heartbeater:
             raise failure
 
     async def _extend(self, store: Store, held: list[Attempt], now: float) -> StoreError | None:
-        """Returns the failure of a queue that could not be reached, after the others have been taken care of."""
+        """Renew all leases; returns the failure of a queue that could not be reached."""
         holdings: dict[str, list[Holding]] = {}
         attempts: dict[tuple[str, str, str], tuple[Attempt, float]] = {}
         silent, hung = self._watch.silence(now) > 0, self._hangs(held, now)
@@ -235,8 +245,8 @@ class Heartbeater:
                 continue
             gone = {(holding.task_id, holding.owner) for holding in extension.lost}
             for holding, then in extension.cancels:
-                # Whoever cancelled it also told this worker; the message may have been lost.
-                self._tell(attempts[(queue, holding.task_id, holding.owner)][0].cancel, then)
+                # The cancel was also published to this worker, but that message may have been lost.
+                self._call_on_loop(attempts[(queue, holding.task_id, holding.owner)][0].cancel, then)
             for holding in holdings[queue]:
                 attempt, until = attempts[(queue, holding.task_id, holding.owner)]
                 if (holding.task_id, holding.owner) in gone:
@@ -245,15 +255,15 @@ class Heartbeater:
                     attempt.lease.renew(until)
         return failure
 
-    def look(self, now: float) -> float:
-        """Tell of handlers that overran their time and of a loop that is blocked, each once. Returns in how many
-        seconds to look again; infinity if the next beat is soon enough."""
-        held = self._hands.held()
+    def check_handlers(self, now: float) -> float:
+        """Report handlers that overran their deadline and a blocked loop, once each. Returns the seconds until the next
+        check; infinity if the next beat is soon enough."""
+        held = self._in_flight.held()
         self._overrun.intersection_update(held)
         overrun = [attempt for attempt in held if attempt.running and attempt.lease.is_overrun(now)]
         silence = self._watch.silence(now)
         if not silence:
-            self._blocked_told, self.hangs = False, ""
+            self._block_logged, self.hangs = False, ""
             for attempt in overrun:
                 self._note_overrun(attempt)
             return math.inf
@@ -262,12 +272,12 @@ class Heartbeater:
         blocker = self._watch.blocker(held)
         who = "no task" if blocker is None else f"task {blocker.task_id} ({blocker.kind})"
         what = f"the event loop has been blocked for {silence:.1f} s by {who}, at {self._watch.place()}"
-        if not self._blocked_told:
-            self._blocked_told = True
+        if not self._block_logged:
+            self._block_logged = True
             logger.warning("%s", what)
         if self._hangs(held, now) and not self.hangs:
             self.hangs = what
-            logger.error("%s: its deadline has passed, the leases of handlers on the loop are no longer renewed", what)
+            logger.error("%s: its deadline has passed; the leases of handlers on the loop are no longer renewed", what)
         return math.inf
 
     def _note_overrun(self, attempt: Attempt) -> None:
@@ -279,15 +289,15 @@ class Heartbeater:
             attempt.task_id,
             attempt.kind,
             "in a thread, which cannot be stopped" if attempt.where == "thread" else "though it was cancelled",
-            "its lease is no longer renewed, it may be retried while it runs"
+            "its lease is no longer renewed, and it may be retried while it runs"
             if self._config.retry_while_running
             else "it keeps its slot and its lease until it ends",
         )
-        self._tell(self._on_overrun, attempt)
+        self._call_on_loop(self._hooks.on_overrun, attempt)
 
     def _hangs(self, held: list[Attempt], now: float) -> bool:
-        """A handler that blocks the loop past its own deadline holds up all others: let other workers have them. One
-        that blocks it within its time is only waited for."""
+        """Whether a handler blocks the loop past its own deadline. It blocks all others too, so other workers should
+        run them. A handler that blocks the loop within its deadline is only waited for."""
         if not self._watch.is_blocked(now):
             return False
         blocker = self._watch.blocker(held)
@@ -296,12 +306,12 @@ class Heartbeater:
 
     def _lose(self, attempt: Attempt) -> None:
         if not attempt.running:
-            return  # it was settled while we asked
+            return  # it was settled during the call
         attempt.lease.lose()
-        self._tell(attempt.force, End.LEASE_LOST)
+        self._call_on_loop(attempt.force, End.LEASE_LOST)
 
-    def _tell(self, what: Callable[[Any], None], value: Any) -> None:
+    def _call_on_loop(self, function: Callable[[T], None], value: T) -> None:
         try:
-            self._worker_loop.call_soon_threadsafe(what, value)
+            self._worker_loop.call_soon_threadsafe(function, value)
         except RuntimeError:
             pass  # the worker's loop has ended

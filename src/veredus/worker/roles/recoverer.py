@@ -1,4 +1,4 @@
-"""Recoverer: finds tasks whose worker has gone, in every queue there is, and walks them to the judge."""
+"""Recoverer: finds tasks whose lease has expired, in all queues, and decides how they go on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from veredus.clock import Clock
 from veredus.errors import ConnectionLost, LeaseLost, StoreError
 from veredus.events import Bus, ItemDropped, TaskRecovered
+from veredus.handlers.mux import Mux
+from veredus.handlers.request_answers import RequestAnswers
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
 from veredus.model.request import SESSION, answers
@@ -20,41 +22,42 @@ from veredus.model.verdict import (
     LEASE_EXPIRED,
     Action,
     Verdict,
-    failed_message,
     is_poison,
     judge_lost_lease,
     killed_text,
+    write_failure,
 )
-from veredus.store.leases import Claimed
+from veredus.process.outage_log import OutageLog
 from veredus.store.store import Store
-from veredus.store.work import Work
-from veredus.wire import holding
+from veredus.store.tasks.leases import Claimed
+from veredus.store.tasks.work import Work
+from veredus.wire import lease_owner
 from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
-from veredus.worker.attempt import quarantine, retry_delay_ms
-from veredus.worker.complaints import Complaints
+from veredus.worker.attempt_records import AttemptRecords
 from veredus.worker.config import WorkerConfig
-from veredus.worker.mux import Mux
-from veredus.worker.requests import Requests
 from veredus.worker.role import Role
+from veredus.worker.settlements import quarantine, retry_delay_ms
+from veredus.worker.wait_looker import WaitLooker
 
 logger = logging.getLogger("veredus.worker")
 
 CLAIM_MS = 5_000
-"""How long a claimed task is ours: enough to settle it, short if we die with it."""
+"""How long a claim lasts: long enough to settle the task, short if this process dies."""
 OWN_CLAIMS = "recoverer:"
-"""How the owner of a claim goes on after its worker; lua/lease/recover.lua knows claims by it."""
+"""Follows the worker in the owner of a claim; lua/lease/recover.lua recognizes claims by it."""
 STANDSTILL = 2.0
-"""More seconds than this beyond what was to be expected mean that somebody stood still; fewer for short leases."""
+"""A sweep that is later than expected by more seconds means a standstill; with short leases, fewer seconds."""
 FURTHEST = 5
-"""A lease that ends further ahead than so many of our own was written before the server's clock went back."""
+"""A lease that ends further ahead than this many lease times was written before the server's clock went back."""
 
 
-class Calm:
-    """When leases may be judged: not before the living have had a whole lease to renew theirs since the last upset.
+class RecoveryGate:
+    """Decides when expired leases may be recovered: not before live workers have had one whole lease time to renew
+    theirs since the last disturbance.
 
-    An upset is a server, a network or a process that stood still, or a clock of the server that was changed: of all of
-    them a sweep sees only that the server's time since the sweep before is not what it should be. So there is one rule.
-    Known per queue, because each may have a server of its own.
+    A disturbance is a server, network or process that was suspended, or a change of the server's clock. A sweep sees
+    all of them the same way: the server's time since the previous sweep is not as expected. It is tracked per queue,
+    because each queue may be on a different server.
     """
 
     def __init__(self, lease: float, interval: float) -> None:
@@ -63,13 +66,14 @@ class Calm:
         self._slack = min(STANDSTILL, lease / 6)
         self._began = time.monotonic()
         self._from: dict[str, float] = {}
-        """From when on each queue may be judged, on the monotonic clock."""
+        """From when on each queue may be recovered, on the monotonic clock."""
         self._last: dict[str, tuple[int, float]] = {}
-        """The server's time in ms at the last sweep of each queue, and when that was asked for, as above."""
+        """The server's time in ms at the last sweep of each queue, and when that sweep was sent, on the monotonic
+        clock."""
 
     def since(self, queue: str, now: float, steady_since: float) -> tuple[int, int]:
-        """The server's time at the last sweep in ms, or 0 if nobody is to be judged now; and how much of it may have
-        passed since. A loop that was blocked explains any gap, if the heart of this process went on beating."""
+        """The server's time at the last sweep in ms, or 0 if nothing may be recovered now; and how many ms may have
+        passed since. A blocked event loop explains any gap, if the heartbeats of this process went on."""
         if queue not in self._from:
             self._from[queue] = max(self._from.values(), default=self._began + self._lease)
         last, asked = self._last.get(queue, (0, now))
@@ -77,7 +81,7 @@ class Calm:
         return last if now >= self._from[queue] else 0, round((most + self._slack) * 1000)
 
     def swept(self, queue: str, asked: float, most_ms: int, now_ms: int) -> None:
-        """A sweep that was asked for at that moment found this time on the server's clock."""
+        """A sweep sent at `asked` found `now_ms` on the server's clock."""
         if queue in self._last and not 0 <= now_ms - self._last[queue][0] <= most_ms:
             self._from[queue] = time.monotonic() + self._lease
         self._last[queue] = (now_ms, asked)
@@ -98,13 +102,14 @@ class Recoverer(Role):
         config: WorkerConfig,
         mux: Mux,
         clock: Clock,
-        complaints: Complaints,
+        outages: OutageLog,
         bus: Bus,
         serves: Sequence[str] = (),
         steady_since: Callable[[], float] = lambda: math.inf,
+        records: AttemptRecords | None = None,
     ) -> None:
         # Often enough to notice a standstill that short leases would not survive.
-        super().__init__(min(config.sweep, config.lease / 6), complaints)
+        super().__init__(min(config.sweep, config.lease / 6), outages)
         self._store = store
         self._work = work
         self._worker_id = worker_id
@@ -112,55 +117,72 @@ class Recoverer(Role):
         self._mux = mux
         self._clock = clock
         self._bus = bus
-        self._requests = Requests(store.outbox, clock)
+        self._requests = RequestAnswers(store.outbox, clock)
         self._lost: list[tuple[Mapping[str, str], bool]] = []
         self._sweeps = 0
-        self._calm = Calm(config.lease, self.interval)
+        self._gate = RecoveryGate(config.lease, self.interval)
         self._serves = serves
         self._steady_since = steady_since
+        self._records = records or AttemptRecords(worker_id)
         self._unanswered: set[str] = set()
-        """Queues in which this recoverer may hold claims that it did not settle, because a call got no answer: they are
-        claimed again at the next sweep, not when they have run out."""
-        self._told: set[tuple[str, str]] = set()
-        """Tasks, by queue and id, whose recovery was told but may not be written yet."""
+        """Queues in which this recoverer may hold unsettled claims, because a reply was lost. It claims them again at
+        the next sweep, before they expire."""
+        self._reported: set[tuple[str, str]] = set()
+        """Tasks, by queue and id, whose recovery was reported but may not be written yet."""
         self._with_lanes: set[str] = set()
+        self._with_waits: set[str] = set()
+        self._looker = WaitLooker(store, outages)
         self._queues: list[str] = []
         self._queues_read_at = -math.inf
         self._next_expiry = self.interval
 
     async def step(self) -> bool:
-        """One sweep over all queues, also those that no live worker serves."""
-        # Soon again if there is no answer: a gap between two sweeps puts off the recovery.
+        """One sweep over all queues, including those that no live worker serves."""
+        # Soon again if there is no reply: a gap between two sweeps delays the recovery.
         self._next_expiry = self.interval / 4
         self._with_lanes.clear()
+        self._with_waits.clear()
         if self._unanswered:
-            await self._sweep(sorted(self._unanswered), dead_worker=holding.owner(self._worker_id, OWN_CLAIMS))
+            await self._sweep(sorted(self._unanswered), dead_worker=lease_owner.owner(self._worker_id, OWN_CLAIMS))
         queues = await self._all_queues()
         self._next_expiry = self.interval
-        for queue, sweep in (await self._sweep(queues)).items():
+        for queue, sweep in (await self._sweep(await self._with_leases(queues))).items():
             if isinstance(sweep, StoreError):
-                self.complaints.error(("recover", queue), f"cannot recover the tasks of queue {queue}", sweep)
-            elif self.complaints.outages:
-                self.complaints.recovered(("recover", queue))
+                self.outages.error(("recover", queue), f"cannot recover the tasks of queue {queue}", sweep)
+            elif self.outages.count:
+                self.outages.recovered(("recover", queue))
         if self._with_lanes:
-            await self._tend(sorted(self._with_lanes))
+            await self._advance_order_keys(sorted(self._with_lanes))
+        if self._with_waits:
+            await self._looker.look(sorted(self._with_waits))
         return bool(queues)
 
-    async def _tend(self, queues: Sequence[str]) -> None:
-        """Let lanes go on whose first task a Go worker or tool has ended; so many at a time, the rest next time."""
-        looked = await self._store.lanes.tend(queues, round(self.interval * 500))
-        for queue, result in zip(queues, looked, strict=True):
+    async def _with_leases(self, queues: Sequence[str]) -> list[str]:
+        """Those that have anything to look at. In the others there is nothing to recover now, but the time of this look
+        counts: a standstill after it is noticed."""
+        asked, steady_since = time.monotonic(), self._steady_since()
+        survey = await self._store.surveys.survey("leases", queues)
+        if survey.now_ms:
+            for queue in set(queues).difference(survey.queues):
+                _, most_ms = self._gate.since(queue, asked, steady_since)
+                self._gate.swept(queue, asked, most_ms, survey.now_ms)
+        return survey.queues
+
+    async def _advance_order_keys(self, queues: Sequence[str]) -> None:
+        """Release the next task of order keys whose first task a Go worker or tool has ended; a few at each sweep."""
+        results = await self._store.lanes.advance_stale_lanes(queues, round(self.interval * 500))
+        for queue, result in zip(queues, results, strict=True):
             if isinstance(result, StoreError):
-                self.complaints.error(("tend", queue), f"cannot look after the lanes of queue {queue}", result)
+                self.outages.error(("order keys", queue), f"cannot check the order keys of queue {queue}", result)
 
     async def pause(self, seconds: float) -> None:
-        """Not past the next expiry: a lease that is not prolonged is noticed when it ends, not at the next round."""
+        """Not past the next expiry, so that an expired lease is noticed at once."""
         if self._next_expiry < seconds:
             seconds = self._next_expiry + 0.01
         await super().pause(seconds)
 
     async def give_back(self, dead_worker: str) -> int:
-        """Claim what a child known to be dead still holds, before its leases run out; returns how many."""
+        """Claim the tasks of a dead child before its leases expire; returns how many."""
         claimed = 0
         for sweep in (await self._sweep(await self._store.queues(), dead_worker=dead_worker)).values():
             claimed += sweep if isinstance(sweep, int) else 0
@@ -168,21 +190,21 @@ class Recoverer(Role):
 
     async def _all_queues(self) -> list[str]:
         now = time.monotonic()
-        # A queue that is new must be known well before a lease in it can run out.
+        # A new queue must be known well before a lease in it can expire.
         if now - self._queues_read_at >= self._config.beat:
             self._queues = await self._store.queues()
-            if missing := set(self._serves).difference(self._queues):  # somebody emptied or repaired the database
+            if missing := set(self._serves).difference(self._queues):  # the database was emptied or repaired
                 await self._store.register(sorted(missing))
                 self._queues = sorted({*self._queues, *missing})
-            self._calm.forget_all_but(self._queues)
+            self._gate.forget_all_but(self._queues)
             self._queues_read_at = now
         return self._queues
 
     async def _sweep(self, queues: Sequence[str], dead_worker: str = "") -> dict[str, int | StoreError]:
         self._sweeps += 1
-        owner = holding.owner(self._worker_id, f"{OWN_CLAIMS}{self._sweeps}")
+        owner = lease_owner.owner(self._worker_id, f"{OWN_CLAIMS}{self._sweeps}")
         asked, steady_since = time.monotonic(), self._steady_since()
-        since = {queue: self._calm.since(queue, asked, steady_since) for queue in queues}
+        since = {queue: self._gate.since(queue, asked, steady_since) for queue in queues}
         sweeps = await self._store.leases.recover(
             queues,
             owner,
@@ -203,9 +225,11 @@ class Recoverer(Role):
             if dead_worker:
                 self._unanswered.discard(queue)
             else:
-                self._calm.swept(queue, asked, since[queue][1], sweep.now_ms)
+                self._gate.swept(queue, asked, since[queue][1], sweep.now_ms)
             if sweep.has_lanes:
                 self._with_lanes.add(queue)
+            if sweep.has_waits:
+                self._with_waits.add(queue)
             if sweep.next_expiry is not None:
                 self._next_expiry = min(self._next_expiry, sweep.next_expiry)
             results[queue] = len(sweep.claimed)
@@ -213,24 +237,24 @@ class Recoverer(Role):
                 self._bus.emit(ItemDropped(queue, task_id, "not active"))
             decisions += [(queue, settlements) for settlements in self._decide(queue, owner, sweep.claimed)]
         try:
-            await self._tell_clients()
+            await self._answer_clients()
             await self._work.settle_each(decisions)
         except StoreError:
             self._unanswered.update(queue for queue, _ in decisions)
             self._next_expiry = self.interval / 4
             raise
         if not self._unanswered:
-            self._told.clear()
+            self._reported.clear()
         return results
 
-    async def _tell_clients(self) -> None:
-        """Requests that end with their worker are answered before they are settled: a claim that is not, comes back."""
+    async def _answer_clients(self) -> None:
+        """Answer the requests that end here before their tasks are settled: an unsettled claim comes back."""
         lost, self._lost = self._lost, []
         for headers, cancelled in lost:
             await self._requests.lost(headers, cancelled=cancelled)
 
     def _decide(self, queue: str, owner: str, claimed: Sequence[Claimed]) -> list[list[Settlement]]:
-        """What shall become of each, by kind."""
+        """The settlements of all claims, grouped by kind."""
         verdicts: dict[type, list[Settlement]] = {}
         for claim in claimed:
             settlement = self._judge(queue, owner, claim)
@@ -242,40 +266,43 @@ class Recoverer(Role):
         try:
             message = decode_task(claim.message)
         except UndecodableMessage as exc:
-            return quarantine(queue, owner, claim.task_id, claim.message, str(exc), now)
+            return quarantine(queue, owner, claim.task_id, claim.message, str(exc), now, self._records)
         message.id, message.queue = claim.task_id, queue
         most = self._config.max_crashes
         verdict = judge_lost_lease(message, claim.cancel, crashes=claim.losses, max_crashes=most)
         if SESSION in message.headers and answers(verdict):
             self._lost.append((message.headers, claim.cancel in CANCELLATIONS))
         if claim.cancel in CANCELLATIONS:
-            self._tell(message, claim, verdict, "it ends cancelled", logging.INFO)
+            self._report(message, claim, verdict, "it ends cancelled", logging.INFO)
             if verdict.action is Action.DONE:
                 return Done(claim.task_id, owner, message.unique_key)
-            data = encode_task(failed_message(message, CANCELED, now, counts=False))
-            return Archive(claim.task_id, owner, message.unique_key, data, is_failure=False)
-        delay, task = 0, self._mux.find(message.type)
+            record = self._records.lost(message, claim.lost_by, CANCELED, now)
+            data = encode_task(write_failure(message, CANCELED, now, counts=False))
+            return Archive(claim.task_id, owner, message.unique_key, data, is_failure=False, attempt=record)
+        delay = 0
         if verdict.action is Action.RETRY and claim.losses > 1:
-            # Due at once only the first time: a task that kills its worker would take its neighbours with it each time.
-            delay_of = (task.retry_delay if task is not None else None) or self._config.retry_delay
+            # Due at once only the first time: a task that kills its worker would kill its neighbours each time.
+            delay_of = self._mux.retry_delay(message.type, self._config.retry_delay)
             delay = retry_delay_ms(delay_of, message, LeaseLost(LEASE_EXPIRED), Job(message))
         killed = killed_text(claim.losses) if is_poison(claim.losses, most) else ""
-        failed_message(message, killed or LEASE_EXPIRED, now, counts=verdict.action is Action.RETRY)
+        record = self._records.lost(message, claim.lost_by, "", now)
+        write_failure(message, killed or LEASE_EXPIRED, now, counts=verdict.action is Action.RETRY)
         is_archived = verdict.action is Action.ARCHIVE
         fate = f"archived, {killed or 'its retries are used up'}" if is_archived else f"retried in {delay / 1000:g} s"
-        self._tell(message, claim, verdict, fate)
+        self._report(message, claim, verdict, fate)
         if is_archived:
-            return Archive(claim.task_id, owner, message.unique_key, encode_task(message))
-        front = self._config.retry_front if task is None or task.retry_front is None else task.retry_front
-        return Retry(claim.task_id, owner, encode_task(message), delay, True, front)
+            return Archive(claim.task_id, owner, message.unique_key, encode_task(message), attempt=record)
+        front = self._mux.retry_front(message.type, self._config.retry_front)
+        return Retry(claim.task_id, owner, encode_task(message), delay, True, front, attempt=record)
 
-    def _tell(
+    def _report(
         self, message: TaskMessage, claim: Claimed, verdict: Verdict, fate: str, level: int = logging.WARNING
     ) -> None:
-        """Once, also if what was decided has to be written a second time."""
+        """Once, even if the decision has to be written again."""
         name = (message.queue, message.id)
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._reported:
+            self._reported.add(name)
+            self._records.count_lost(message, claim.lost_by, self._clock.time(), failed=verdict.is_failure)
             what = f"task {message.id} ({message.type}) of queue {message.queue}"
             logger.log(level, "%s lost its worker: %s", what, fate)
             self._bus.emit(TaskRecovered(message, claim.losses, verdict.action.value))

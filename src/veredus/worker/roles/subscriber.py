@@ -1,4 +1,4 @@
-"""Subscriber: listens for cancel commands, for delayed tasks that became the earliest, and for room in full queues."""
+"""Subscriber: listens for cancel commands, for new earliest due times, and for queues below their limit again."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import logging
 from collections.abc import Callable, Sequence
 
 from veredus.errors import StoreError
-from veredus.store.redis import Redis
-from veredus.store.wakeups import Subscription
+from veredus.process.outage_log import OutageLog
+from veredus.store.connection.redis import Redis
+from veredus.store.connection.wakeups import Subscription
 from veredus.wire import keys
-from veredus.worker.complaints import Complaints
 from veredus.worker.role import Role
 
 logger = logging.getLogger("veredus.worker")
 
 ROOM = b"room"
-"""Said where due instants are said, when a queue that was at its limit has room again."""
-TOLD = b"told"
-"""Said in the same place, when there is something to pass on to clients who follow tasks."""
-CHECK = 30.0
-"""Seconds after which a silent connection is asked whether it still lives."""
+"""Published on the channel of due times when a queue at its limit has room again."""
+FOLLOW = b"told"
+"""Published on the same channel when clients that follow tasks are to be notified."""
+ENDED = b"ended"
+"""Published there when children of durable tasks have ended."""
 
 
 class Subscriber(Role):
@@ -30,17 +30,20 @@ class Subscriber(Role):
         self,
         redis: Redis,
         queues: Sequence[str],
-        complaints: Complaints,
+        outages: OutageLog,
+        *,
         on_cancel: Callable[[str], None],
         on_delay: Callable[[str | None], None],
         on_room: Callable[[str], None],
-        on_told: Callable[[str], None],
+        on_follow: Callable[[str], None],
+        on_ended: Callable[[str], None] = lambda queue: None,
     ) -> None:
-        super().__init__(1.0, complaints)
+        super().__init__(1.0, outages)
         self._on_cancel = on_cancel
         self._on_delay = on_delay
         self._on_room = on_room
-        self._on_told = on_told
+        self._on_follow = on_follow
+        self._on_ended = on_ended
         self._queue_of = {keys.delay_wakeup(queue): queue for queue in queues}
         self._subscription = Subscription(redis, [keys.CANCEL_CHANNEL, *self._queue_of], self._receive)
         self._broken = asyncio.Event()
@@ -49,8 +52,10 @@ class Subscriber(Role):
         queue = self._queue_of.get(channel)
         if queue is not None and data == ROOM:
             self._on_room(queue)
-        elif queue is not None and data == TOLD:
-            self._on_told(queue)
+        elif queue is not None and data == FOLLOW:
+            self._on_follow(queue)
+        elif queue is not None and data == ENDED:
+            self._on_ended(queue)
         elif queue is not None:
             self._on_delay(queue)
         else:
@@ -71,18 +76,10 @@ class Subscriber(Role):
         self._broken.clear()
         try:
             await self._subscription.open(on_close=self._broken.set)
-            self.complaints.recovered("subscribe")
-            # Whatever was said while nobody listened is lost: look at everything now.
+            self.outages.recovered("subscribe")
+            # Messages from before the subscription are lost: check all queues now.
             self._on_delay(None)
-            await self._stay()
+            await self._subscription.stay(self._broken)
         except StoreError as exc:
-            self.complaints.error("subscribe", "cannot listen for wake-ups", exc)
+            self.outages.error("subscribe", "cannot listen for wake-ups", exc)
             await self.pause(self.interval)
-
-    async def _stay(self) -> None:
-        while not self._broken.is_set():
-            try:
-                async with asyncio.timeout(CHECK):
-                    await self._broken.wait()
-            except TimeoutError:
-                await self._subscription.ping()

@@ -1,4 +1,4 @@
-"""Syncer: keeps settlements that Redis refused, as values, and writes them as soon as it can."""
+"""Syncer: keeps settlements that could not be written, and writes them as soon as Redis accepts them."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from veredus.errors import ConnectionLost, StoreError
+from veredus.errors import AuthError, ConnectionLost, StoreError
 from veredus.model.settlement import Archive, Complete, Retry
-from veredus.model.verdict import failed_message
+from veredus.model.verdict import write_failure
+from veredus.process.outage_log import OUTAGES, OutageLog
 from veredus.wire.messages import decode_task, encode_task
-from veredus.worker.complaints import OUTAGES, Complaints
 from veredus.worker.role import Role
-from veredus.worker.settlement import Item, Settler
+from veredus.worker.settler import Item, Settler
 
 logger = logging.getLogger("veredus.worker")
 
 LARGE = 64 * 1024
-"""Bytes of a result from which it is written alone: a server that refuses it for its size may only cut the connection,
-and that must not hold up the settlements beside it."""
+"""Bytes from which a result is written alone: a server that refuses it for its size may just close the connection, and
+that must not delay other settlements."""
 MOST_TRIES = 3
-"""So often a settlement may fail for itself before its task is archived instead."""
+"""Tries of a settlement that is itself refused, before its task is archived instead."""
 LONGEST_PAUSE = 60.0
-"""Seconds between two tries of what cannot be archived either, because keys of its queue are damaged."""
+"""Seconds between two tries if the task cannot be archived either, because keys of its queue are damaged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class UnwrittenSettlement:
     """A settlement that is still to be written."""
 
     queue: str
     item: Item
     failures: int = 0
-    """How often it was refused for itself, and not because the server was away."""
+    """How often it was refused itself, not because the server was away."""
     at: float = 0.0
-    """When it is tried again, on the monotonic clock."""
+    """When to try again, on the monotonic clock."""
 
     @property
     def task_id(self) -> str:
@@ -49,18 +49,19 @@ class Kept:
 
 
 class Syncer(Role):
-    """The leases of what it keeps are still renewed, so nobody else runs those tasks meanwhile."""
+    """The leases of these tasks are still renewed, so no other worker runs them."""
 
     name = "syncer"
 
-    def __init__(self, interval: float, complaints: Complaints) -> None:
-        super().__init__(interval, complaints)
-        self._kept: list[Kept] = []
+    def __init__(self, interval: float, outages: OutageLog) -> None:
+        super().__init__(interval, outages)
+        self._kept: list[UnwrittenSettlement] = []
         self._any = asyncio.Event()
-        self.settler: Settler | None = None
+        self.settler: Settler
+        """Set once the settler is made, which needs `keep`."""
 
     def keep(self, queue: str, items: Sequence[Item]) -> None:
-        self._kept.extend(Kept(queue, item) for item in items)
+        self._kept.extend(UnwrittenSettlement(queue, item) for item in items)
         self._any.set()
 
     def stop(self) -> None:
@@ -84,11 +85,11 @@ class Syncer(Role):
             await self.step()
 
     async def step(self) -> None:
-        """Try everything once that is due; what is refused stays."""
+        """Try all due settlements once; keep those that are refused."""
         now = time.monotonic()
         kept, self._kept = self._kept, []
-        groups: dict[tuple[str, type], list[Kept]] = {}
-        large: list[Kept] = []
+        groups: dict[tuple[str, type], list[UnwrittenSettlement]] = {}
+        large: list[UnwrittenSettlement] = []
         for one in kept:
             if one.at > now and not self.stopping.is_set():
                 self._kept.append(one)
@@ -100,18 +101,17 @@ class Syncer(Role):
         for one in large:
             await self._write([one])
 
-    async def _write(self, group: list[Kept]) -> None:
+    async def _write(self, group: list[UnwrittenSettlement]) -> None:
         """Settlements of one queue and kind."""
-        assert self.settler is not None
         queue = group[0].queue
         try:
             await self.settler.write(queue, [one.item for one in group], first_try=False)
-            self.complaints.recovered(("settle", queue))
-        except OUTAGES as exc:
+            self.outages.recovered(("settle", queue))
+        except (*OUTAGES, AuthError) as exc:  # a right that was taken away is no fault of the task either
             if isinstance(exc, ConnectionLost) and group[0].is_large and await self._answers(queue):
                 self._refused(group[0], exc)
                 return
-            self.complaints.outage(exc, ("settle", queue))
+            self.outages.outage(exc, ("settle", queue))
             self._kept.extend(group)
         except StoreError as exc:
             if len(group) > 1:  # one bad item must not hold up the others
@@ -120,17 +120,16 @@ class Syncer(Role):
                 return
             self._refused(group[0], exc)
         except BaseException:
-            self._kept.extend(group)  # this ends the role: what it kept is not lost with it
+            self._kept.extend(group)  # the role ends and is restarted: lose nothing
             raise
 
     async def _answers(self, queue: str) -> bool:
-        """Whether the server is there: then it was the settlement that broke the connection."""
-        assert self.settler is not None
+        """Whether the server answers. If so, the settlement itself broke the connection."""
         return await self.settler.work.lengths([queue]) != [None]
 
-    def _refused(self, one: Kept, exc: StoreError) -> None:
-        """It failed for itself: after a few tries its task is archived with the reason, unless it is the queue that is
-        damaged. That somebody has to repair, and it is tried again, less and less often."""
+    def _refused(self, one: UnwrittenSettlement, exc: StoreError) -> None:
+        """The settlement itself was refused. After a few tries its task is archived with the reason. If the queue is
+        damaged, the settlement is retried at growing intervals until the queue is repaired."""
         failures = one.failures + 1
         is_damage = "WRONGTYPE" in str(exc)
         settlement, attempt = one.item
@@ -139,10 +138,16 @@ class Syncer(Role):
             reason = f"the server refused its {what}: {exc}"
             logger.error("task %s of queue %s is archived: %s", one.task_id, one.queue, reason)
             lock = settlement.unique_key if isinstance(settlement, Complete) else ""
-            message = failed_message(decode_task(settlement.message), reason, time.time(), counts=False)
+            message = write_failure(decode_task(settlement.message), reason, time.time(), counts=False)
             message.completed_at = 0
-            archive = Archive(one.task_id, settlement.owner, lock or message.unique_key, encode_task(message))
-            self._kept.append(Kept(one.queue, (archive, attempt)))
+            archive = Archive(
+                one.task_id,
+                settlement.owner,
+                lock or message.unique_key,
+                encode_task(message),
+                attempt=settlement.attempt,
+            )
+            self._kept.append(UnwrittenSettlement(one.queue, (archive, attempt)))
             return
         if failures == 1:
             logger.error("cannot settle task %s of queue %s: %s", one.task_id, one.queue, exc)

@@ -1,4 +1,4 @@
-// Gateway nodes, clients' sessions and what waits in their outboxes.
+// Gateway nodes, sessions and their outboxes.
 
 import { me, post } from '../api.js';
 import { ask } from '../dialogs.js';
@@ -6,7 +6,7 @@ import { h, icon } from '../dom.js';
 import { bytes, duration, number, plural, query } from '../format.js';
 import { button, card, empty, facts, failure, head, loading, table, toast, when } from '../parts.js';
 
-const REASON = { name: 'reason', label: 'Reason', hint: 'What the client is told; may be empty.' };
+const REASON = { name: 'reason', label: 'Reason', hint: 'Sent to the client; may be empty.' };
 
 export class Gateway {
   title = 'Gateway';
@@ -38,7 +38,7 @@ export class Gateway {
           { class: 'card' },
           empty(
             'No gateway is running',
-            'A gateway brings requests of browsers and apps to your tasks, and messages back to them, in order. Start one:',
+            'A gateway turns requests of browsers and apps into tasks and sends them messages in order. Start one:',
             'veredus gateway module:app',
           ),
         ),
@@ -96,7 +96,7 @@ export class Gateway {
           })
         : empty(
             'No node is running',
-            'Sessions wait for their clients to come back, until they expire.',
+            'Sessions wait for their clients to reconnect until they expire.',
             'veredus gateway module:app',
           ),
     );
@@ -156,7 +156,7 @@ export class Gateway {
               { title: 'Outbox', number: true, cell: (row) => number(row.pending_count) },
               { title: 'Size', number: true, cell: (row) => bytes(row.bytes) },
               { title: 'Open requests', number: true, cell: (row) => number(row.open_requests) },
-              { title: 'Begun', number: true, cell: (row) => when(row.created_at) },
+              { title: 'Created', number: true, cell: (row) => when(row.created_at) },
             ],
           })
         : empty(
@@ -226,14 +226,13 @@ export class Gateway {
   }
 
   async #end(session) {
-    const text = `Its client is told to go, and ${plural(session.pending_count, 'message')} that it has not acknowledged are deleted.`;
+    const text = `Its client is disconnected, and ${plural(session.pending_count, 'unacknowledged message')} will be deleted.`;
     const given = await ask({
       title: 'End this session?',
       text,
       fields: [REASON],
       confirm: 'End it',
       danger: true,
-      keep: 'Keep',
     });
     if (given) await this.#ended(post('session/close', { id: session.session_id, reason: given.reason }));
   }
@@ -241,11 +240,10 @@ export class Gateway {
   async #disconnect() {
     const given = await ask({
       title: `Disconnect ${this.user}?`,
-      text: 'All sessions of this user end, connected or not, with what they have not acknowledged. The user may connect again.',
+      text: 'All sessions of this user end, connected or not. Their unacknowledged messages are deleted. The user can connect again.',
       fields: [REASON],
       confirm: 'Disconnect',
       danger: true,
-      keep: 'Keep',
     });
     if (given) await this.#ended(post('user/disconnect', { user: this.user, reason: given.reason }));
   }
@@ -253,18 +251,17 @@ export class Gateway {
   async #revoke() {
     const given = await ask({
       title: `Revoke the tokens of ${this.user}?`,
-      text: 'Tokens issued until now are refused on all gateways, and the sessions that have one end.',
+      text: 'All gateways refuse tokens issued until now, and sessions that use one end.',
       confirm: 'Revoke',
       danger: true,
-      keep: 'Keep',
     });
     if (given) await this.#ended(post('user/revoke', { user: this.user }));
   }
 
   async #ended(asked) {
     await asked.then(
-      (told) => {
-        toast('ended' in told ? `Ended ${plural(told.ended, 'session')}` : 'Ended');
+      (answer) => {
+        toast('ended' in answer ? `Ended ${plural(answer.ended, 'session')}` : 'Ended');
         this.app.go('#/gateway');
       },
       (error) => toast(error.message, 'bad'),

@@ -1,4 +1,4 @@
-// What a list of tasks or groups shows, and what it says where there are none.
+// Columns of task and group lists, and the texts of empty lists.
 
 import { h } from '../dom.js';
 import { line, number } from '../format.js';
@@ -27,8 +27,7 @@ export function columns(state, open) {
       title: 'Due',
       number: true,
       hidden: state !== 'scheduled' && state !== 'retry',
-      // Parked: it waits for others with its order key, or for a limit, not for a time.
-      cell: (row) => (row.next_process_at?.startsWith('2286-11-20T17:46:39') ? 'its turn' : when(row.next_process_at)),
+      cell: (row) => (row.waiting_for ? `waiting for ${row.waiting_for}` : when(row.next_process_at)),
     },
     { title: 'Failed', number: true, hidden: !failed, cell: (row) => when(row.last_failed_at) },
     {
@@ -46,38 +45,38 @@ export function columns(state, open) {
   ];
 }
 
-/** Why there is nothing, and what a newcomer can do about it. */
+/** Why a list is empty, and what to do next. */
 export function nothing(state, queue) {
   const texts = {
     active: [
-      'Nothing runs at the moment',
-      'Tasks appear here while a worker has them. To run what waits, start a worker:',
+      'No task is running',
+      'Tasks appear here while a worker runs them. Start a worker:',
       'veredus worker module:app',
     ],
     pending: [
-      'Nothing waits',
-      'Tasks that are due stand here in the order in which they will run. Send one:',
+      'No task is pending',
+      'Tasks that are due are listed here in the order in which they will run. Send one:',
       `veredus task enqueue -q ${queue} -t hello -l '{}'`,
     ],
     aggregating: [
-      'No group is collecting',
-      'Tasks that are enqueued with group= wait here until they become one.',
+      'No group has tasks',
+      'Tasks that are enqueued with group= wait here until they are aggregated into one.',
       null,
     ],
     scheduled: [
-      'Nothing is planned',
-      'Tasks with a delay or a time wait here. Send one that is due in ten minutes:',
+      'No task is scheduled',
+      'Tasks with a delay or a due time wait here. Send one that is due in ten minutes:',
       `veredus task enqueue -q ${queue} -t hello -l '{}' --in 10m`,
     ],
-    retry: ['Nothing has to be retried', 'Tasks whose last attempt failed wait here for the next one.', null],
+    retry: ['No task waits for a retry', 'Tasks whose last attempt failed wait here for the next one.', null],
     archived: [
       'The archive is empty',
-      'Tasks that failed for good, or that were set aside, are kept here until somebody requeues or deletes them.',
+      'Tasks that failed for good or were archived by hand stay here until you requeue or delete them.',
       null,
     ],
     completed: [
-      'Nothing is kept',
-      'Done tasks are kept here if they were enqueued with a retention:',
+      'No completed tasks',
+      'Completed tasks are kept here if they were enqueued with a retention:',
       `veredus task enqueue -q ${queue} -t hello -l '{}' --retention 1h`,
     ],
   };
@@ -85,7 +84,7 @@ export function nothing(state, queue) {
   return empty(title, text, ...(example ? [example] : []));
 }
 
-/** The groups of a queue; `address(group)` is where its tasks are. */
+/** The groups of a queue; `address(group)` is the page with its tasks. */
 export function groupsCard(groups, address) {
   return card(
     `Groups (${number(groups.total)})`,

@@ -1,4 +1,4 @@
-// The door: one field for the token.
+// The login page.
 
 import { login } from '../api.js';
 import { h } from '../dom.js';
@@ -12,7 +12,7 @@ export function loginPage(entered, problem = '') {
       await login(event.target.elements.token.value.trim());
       entered();
     } catch (error) {
-      warning.textContent = error.status === 401 ? 'That is not the token of this dashboard.' : error.message;
+      warning.textContent = error.status === 401 ? 'Wrong token.' : error.message;
       event.target.elements.token.select();
     }
   };
@@ -26,7 +26,7 @@ export function loginPage(entered, problem = '') {
       h(
         'p',
         { class: 'dim' },
-        'The token stands in the address that the dashboard printed when it started, or was given to it:',
+        'The dashboard printed an address with the token when it started, unless a token was given to it:',
       ),
       command('veredus dash'),
       h(

@@ -38,10 +38,10 @@ export class Overview {
       'div',
       { class: 'stats' },
       stat('Waiting', aggregate.pending, {
-        note: `${number(aggregate.scheduled + aggregate.aggregating)} planned, ${number(aggregate.retry)} to retry`,
+        note: `${number(aggregate.scheduled + aggregate.aggregating)} scheduled, ${number(aggregate.retry)} to retry`,
       }),
       stat('Running', aggregate.active, {
-        note: `${number(servers.busy)} of ${number(servers.concurrency)} hands in ${plural(servers.processes, 'worker')}`,
+        note: `${number(servers.busy)} of ${number(servers.concurrency)} slots in ${plural(servers.processes, 'worker')}`,
         href: '#/workers',
       }),
       stat('Processed today', aggregate.processed, {
@@ -54,9 +54,9 @@ export class Overview {
         chart: sparkline(recent.map((one) => one[2]).slice(-60), { width: 48, height: 18, name: 'bad' }),
       }),
       stat('Longest wait', slowest.latency_ms ? duration(slowest.latency_ms / 1000) : '0 s', {
-        note: slowest.latency_ms ? `in ${slowest.queue}` : 'nothing waits',
+        note: slowest.latency_ms ? `in ${slowest.queue}` : 'no task waits',
       }),
-      stat('Archived', aggregate.archived, { note: aggregate.archived ? 'failed or set aside' : 'nothing set aside' }),
+      stat('Archived', aggregate.archived, { note: aggregate.archived ? 'failed or archived by hand' : 'none' }),
     );
   }
 
@@ -191,7 +191,7 @@ export async function pause(queue) {
   try {
     await post(`queue/${queue.paused ? 'resume' : 'pause'}`, { queue: queue.queue });
     toast(
-      queue.paused ? `${queue.queue} goes on` : `${queue.queue} is paused: workers finish what runs and take no more`,
+      queue.paused ? `${queue.queue} resumed` : `${queue.queue} is paused: workers finish running tasks and take no new ones`,
     );
   } catch (error) {
     toast(error.message, 'bad');
@@ -206,7 +206,7 @@ const newcomer = ({ servers }) =>
       'No queue yet',
       servers.processes
         ? 'Workers are running and wait for the first task. Send one:'
-        : 'Queues appear here as soon as the first task is enqueued. Watch it work, or send a task by hand:',
+        : 'A queue appears here when its first task is enqueued. Run the demo, or send a task by hand:',
       'veredus demo',
       `veredus task enqueue -t hello -l '{"name": "world"}'`,
       'veredus worker module:app',

@@ -1,4 +1,4 @@
-// One queue: its numbers, what can be done with it as a whole, and its tasks by state.
+// One queue: its numbers, its actions, and its tasks by state.
 
 import { me, post } from '../api.js';
 import { STATES, dayBars, rateChart, sparkline } from '../charts.js';
@@ -9,7 +9,7 @@ import { button, card, failure, head, loading, stat, toast } from '../parts.js';
 import { legend, pause } from './overview.js';
 import { Tasks } from './tasks.js';
 
-// Where the most interesting tasks are: what runs or waits, then what failed.
+// The first of these states that has tasks is shown first.
 const FIRST = ['active', 'pending', 'retry', 'archived', 'scheduled', 'aggregating', 'completed'];
 
 export class Queue {
@@ -67,7 +67,7 @@ export class Queue {
       button(queue.closed ? 'Open' : 'Close', {
         icon: 'lock',
         onclick: () => this.#close(queue),
-        title: 'A closed queue takes in no new tasks',
+        title: 'A closed queue refuses new tasks',
       }),
       button('Delete queue', { icon: 'trash', kind: 'danger-quiet', onclick: () => this.#delete(queue) }),
     ];
@@ -79,16 +79,15 @@ export class Queue {
       closing &&
       !(await ask({
         title: `Close “${this.name}”?`,
-        text: 'Veredus clients get an error when they enqueue here; what is in the queue goes on. Go clients do not ask.',
+        text: 'Veredus clients get an error when they enqueue here. Tasks in the queue still run. Go clients ignore this.',
         confirm: 'Close it',
         danger: true,
-        keep: 'Keep it open',
       }))
     )
       return;
-    await this.#say(
+    await this.#report(
       post(`queue/${closing ? 'close' : 'open'}`, { queue: this.name }),
-      closing ? 'Closed: it takes in no new tasks' : 'Open again',
+      closing ? 'Closed: it refuses new tasks' : 'Opened',
     );
   }
 
@@ -96,26 +95,25 @@ export class Queue {
     const given = await ask({
       title: `Delete the queue “${this.name}”?`,
       danger: true,
-      keep: 'Keep',
       confirm: `Delete with ${plural(queue.size, 'task')}`,
-      text: `${plural(queue.size, 'task')}, its counters and its history will be gone for good. This cannot be undone.`,
+      text: `${plural(queue.size, 'task')}, its counters and its history will be deleted. This cannot be undone.`,
       fields:
         queue.size - queue.completed > 0
           ? [
               {
                 name: 'force',
-                label: `Yes, also the ${plural(queue.size - queue.completed, 'task')} not yet done`,
+                label: `Also delete ${plural(queue.size - queue.completed, 'task')} that are not completed`,
                 type: 'check',
               },
             ]
           : [],
     });
     if (!given) return;
-    if (await this.#say(post('queue/delete', { queue: this.name, force: Boolean(given.force) }), 'Deleting…'))
+    if (await this.#report(post('queue/delete', { queue: this.name, force: Boolean(given.force) }), 'Deleting…'))
       this.app.go('#/');
   }
 
-  async #say(promise, text) {
+  async #report(promise, text) {
     try {
       await promise;
       toast(text);
@@ -133,7 +131,7 @@ export class Queue {
       { class: 'stats' },
       stat('Tasks', queue.size, { note: `${bytes(queue.memory_usage)}, estimated` }),
       stat('Longest wait', queue.latency_ms ? duration(queue.latency_ms / 1000) : '0 s', {
-        note: queue.pending ? 'the next pending task' : 'nothing waits',
+        note: queue.pending ? 'the next pending task' : 'no task waits',
       }),
       stat('Processed today', queue.processed, {
         note: `${rate(last[1])}/s now`,

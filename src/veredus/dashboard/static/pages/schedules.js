@@ -1,4 +1,4 @@
-// Schedules: what fires when, and when it fired.
+// Schedules: when they fire and when they fired.
 
 import { h } from '../dom.js';
 import { clock, enc, line, plural, query } from '../format.js';
@@ -110,7 +110,7 @@ export class Schedules {
               },
             ],
           })
-        : empty('It has not fired yet', row ? `Its next time is ${clock(row.next)}.` : ''),
+        : empty('It has not fired yet', row ? `It fires next at ${clock(row.next)}.` : ''),
     );
   }
 }

@@ -1,4 +1,4 @@
-// The server that keeps everything, whether it is fit for it, and the doctor.
+// The Redis server: health checks, the doctor, INFO.
 
 import { me, post } from '../api.js';
 import { ask } from '../dialogs.js';
@@ -29,7 +29,7 @@ export class Server {
       h(
         'div',
         { class: 'stats' },
-        stat('Server', name, { note: server.cluster ? 'cluster, one of its nodes' : (info.redis_mode ?? '') }),
+        stat('Server', name, { note: server.cluster ? 'one node of a cluster' : (info.redis_mode ?? '') }),
         stat('Memory', bytes(Number(info.used_memory)), {
           note: Number(info.maxmemory)
             ? `of ${bytes(Number(info.maxmemory))}`
@@ -39,11 +39,11 @@ export class Server {
           note: `${number(Number(info.blocked_clients ?? 0))} waiting for tasks`,
         }),
         stat('Commands', `${number(Number(info.instantaneous_ops_per_sec))}/s`, {
-          note: `${number(Number(info.total_commands_processed))} in all`,
+          note: `${number(Number(info.total_commands_processed))} in total`,
         }),
         stat('Up for', duration(Number(info.uptime_in_seconds)), { note: info.role ?? '' }),
       ),
-      card('Fitness', findings(server.findings)),
+      card('Health', findings(server.findings)),
       this.#doctor(job, errors.job),
       card(
         h(
@@ -60,37 +60,37 @@ export class Server {
         ),
         this.all
           ? facts(Object.entries(info).map(([field, value]) => [field, h('span', { class: 'mono' }, value)]))
-          : h('p', { class: 'dim pad' }, `${number(Object.keys(info).length)} facts that the server tells of itself.`),
+          : h('p', { class: 'dim pad' }, `${number(Object.keys(info).length)} fields.`),
       ),
     ];
   }
 
   #doctor(job, error) {
     const running = job && ['running', 'stopping'].includes(job.status);
-    const examine = button(running ? 'Examining…' : 'Examine every queue', {
+    const check = button(running ? 'Checking…' : 'Check every queue', {
       icon: 'search',
       disabled: running,
-      onclick: () => this.#examine(),
+      onclick: () => this.#check(),
     });
     const found = job?.result?.findings ?? [];
     const broken = found.filter((one) => one.repairable);
-    const mend =
+    const repair =
       !me.read_only &&
       broken.length > 0 &&
-      button(`Mend all ${number(job.result.total)}`, {
-        icon: 'mend',
+      button(`Repair all ${number(job.result.total)}`, {
+        icon: 'repair',
         kind: 'primary',
-        onclick: () => this.#mend(job.result.total),
+        onclick: () => this.#repair(job.result.total),
       });
     return card(
-      h('div', { class: 'split' }, h('h2', {}, 'Doctor'), h('div', { class: 'actions' }, mend, examine)),
+      h('div', { class: 'split' }, h('h2', {}, 'Doctor'), h('div', { class: 'actions' }, repair, check)),
       error && failure(error),
       job?.error && failure(job.error),
       !this.job &&
         h(
           'p',
           { class: 'dim pad' },
-          'Looks at every task of every queue, in small portions while the workers work, for what crashes, evictions or old clients may have left behind. Nothing is changed by looking.',
+          'Checks every task of every queue for damage from crashes, evictions or old clients. Workers keep running, and nothing is changed.',
         ),
       job?.status === 'done' &&
         (found.length
@@ -99,7 +99,7 @@ export class Server {
               (one) =>
                 !me.read_only &&
                 one.repairable &&
-                button('Mend', { kind: 'small', label: `Mend: ${one.text}`, onclick: () => this.#mendOne(one) }),
+                button('Repair', { kind: 'small', label: `Repair: ${one.text}`, onclick: () => this.#repairOne(one) }),
             )
           : h(
               'p',
@@ -110,7 +110,7 @@ export class Server {
     );
   }
 
-  async #examine() {
+  async #check() {
     try {
       this.job = (await post('doctor/diagnose')).id;
       this.app.watch();
@@ -119,35 +119,33 @@ export class Server {
     }
   }
 
-  async #mendOne(one) {
+  async #repairOne(one) {
     if (
       !(await ask({
-        title: 'Mend this?',
-        text: `${one.text}. The repair: ${one.advice}. No payload is lost by it.`,
-        confirm: 'Mend it',
-        keep: 'Leave it',
+        title: 'Repair this?',
+        text: `${one.text}. The repair: ${one.advice}. No payload is lost.`,
+        confirm: 'Repair',
       }))
     )
       return;
     await post('doctor/repair', { job: this.job, number: one.number }).then(
-      (told) => toast(told.mended ? 'Mended' : 'There was nothing to mend any more'),
+      ({ repaired }) => toast(repaired ? 'Repaired' : 'Nothing was left to repair'),
       (error) => toast(error.message, 'bad'),
     );
-    this.#examine();
+    this.#check();
   }
 
-  async #mend(total) {
+  async #repair(total) {
     if (
       !(await ask({
-        title: `Mend ${plural(total, 'finding')}?`,
-        text: `All ${plural(total, 'finding')} will be mended, each after another look. No payload is lost by it.`,
-        confirm: `Mend ${number(total)}`,
-        keep: 'Leave them',
+        title: `Repair ${plural(total, 'finding')}?`,
+        text: `Each of the ${plural(total, 'finding')} is checked again and repaired. No payload is lost.`,
+        confirm: `Repair ${number(total)}`,
       }))
     )
       return;
     await post('doctor/repair').then(
-      () => toast('Mending…'),
+      () => toast('Repairing…'),
       (error) => toast(error.message, 'bad'),
     );
   }

@@ -1,7 +1,7 @@
 // Everything about one task.
 
 import { me } from '../api.js';
-import { ACTIONS, ALLOWED, perform } from '../actions.js';
+import { ACTIONS, perform } from '../actions.js';
 import { meter } from '../charts.js';
 import { h } from '../dom.js';
 import { bytes, clock, duration, enc, query, whole } from '../format.js';
@@ -35,7 +35,7 @@ export class Task {
               { class: 'card' },
               empty(
                 'This task is gone',
-                'It was done (and had no retention to be kept), or somebody deleted or moved it while you looked at it.',
+                'It was completed without a retention, or it was deleted or moved while you viewed it.',
               ),
               this.#details(this.last),
             )
@@ -44,7 +44,7 @@ export class Task {
     }
     if (!task) return [head(this.id, { above }), loading()];
     this.last = task;
-    const verbs = me.read_only ? [] : ALLOWED[task.state].filter((verb) => task.actions.includes(verb));
+    const verbs = me.read_only ? [] : task.actions;
     return [
       head(task.type, {
         above,
@@ -80,7 +80,7 @@ export class Task {
         'div',
         { class: 'split' },
         h('strong', {}, `${percent}${note ? ` – ${note}` : ''}`),
-        h('span', { class: 'dim' }, 'told ', when(at)),
+        h('span', { class: 'dim' }, 'updated ', when(at)),
       ),
       meter(share, `Progress: ${percent}`),
     );
@@ -88,11 +88,10 @@ export class Task {
 
   #details(task) {
     const { lease } = task;
-    const turn = [
+    const keys = [
       ['Order key', task.order_key],
-      ['Held by order', task.order_hold ? 'yes' : ''],
+      ['Holds up its order key', task.order_hold ? 'if archived' : ''],
       ['Limit key', task.limit_key],
-      ['Waits for limit', task.limited_by],
       ['Unique lock', task.unique_key],
       ['Group', task.group],
     ].filter(([, value]) => value);
@@ -123,14 +122,15 @@ export class Task {
           facts([
             ['State', badge(task.state)],
             ['Attempts', `${task.retried} of ${task.max_retry} retries used`],
+            task.waiting_for && ['Waiting for', task.waiting_for],
             task.pending_since && ['Waiting since', when(task.pending_since)],
             task.next_process_at && ['scheduled', 'retry'].includes(task.state) && ['Due', when(task.next_process_at)],
             ['Timeout', task.timeout_s ? duration(task.timeout_s) : 'none'],
             task.deadline && ['Deadline', when(task.deadline)],
-            task.expires_at && ['Dropped if not begun', when(task.expires_at)],
-            task.completed_at && ['Done', when(task.completed_at)],
+            task.expires_at && ['Dropped if not started', when(task.expires_at)],
+            task.completed_at && ['Completed', when(task.completed_at)],
             task.kept_until && ['Kept until', when(task.kept_until)],
-            ['Retention', task.retention_s ? duration(task.retention_s) : 'none: deleted when done'],
+            ['Retention', task.retention_s ? duration(task.retention_s) : 'none: deleted when completed'],
           ]),
         ),
         task.state === 'active' &&
@@ -140,7 +140,7 @@ export class Task {
               ? facts([
                   [
                     'Held by',
-                    lease.ours ? h('span', { class: 'mono' }, lease.owner) : 'a worker that is not Veredus’s',
+                    lease.ours ? h('span', { class: 'mono' }, lease.owner) : 'another client, such as a Go worker',
                   ],
                   [
                     'Ends',
@@ -156,11 +156,11 @@ export class Task {
               : h(
                   'p',
                   { class: 'text-archived' },
-                  'Nobody holds a lease on it: a worker will recover it, or the doctor can.',
+                  'It has no lease. A worker will recover it; the doctor can repair it too.',
                 ),
           ),
-        turn.length > 0 &&
-          card('Turn', facts(turn.map(([name, value]) => [name, h('span', { class: 'mono' }, value)]))),
+        keys.length > 0 &&
+          card('Keys', facts(keys.map(([name, value]) => [name, h('span', { class: 'mono' }, value)]))),
         card(
           'Headers',
           task.headers
@@ -183,7 +183,7 @@ function bytesCard(title, content) {
       h(
         'span',
         { class: 'dim' },
-        `${bytes(content.size)}${content.utf8 === undefined ? `, ${kind}` : ''}${content.truncated ? ', only its beginning is shown' : ''}`,
+        `${bytes(content.size)}${content.utf8 === undefined ? `, ${kind}` : ''}${content.truncated ? ', only the beginning is shown' : ''}`,
       ),
     ),
     block(whole(content), title),

@@ -1,7 +1,7 @@
-// The tasks of one queue in one state: found, selected and changed.
+// The tasks of one queue in one state: search, select and change them.
 
 import { get, me } from '../api.js';
-import { ACTIONS, ALLOWED, forAll, perform, performAll } from '../actions.js';
+import { ACTIONS, perform, performAll } from '../actions.js';
 import { STATES } from '../charts.js';
 import { h, icon } from '../dom.js';
 import { compact, enc, number, plural, query } from '../format.js';
@@ -116,7 +116,7 @@ export class Tasks {
       this.#searching() &&
         h('a', { class: 'button', href: this.address({ type: '', payload: '', error: '', page: '' }) }, 'Clear'),
     );
-    // On a phone the tasks come first: the fields open when somebody wants them.
+    // On a phone the tasks come first, and the fields are folded.
     return h(
       'details',
       { class: 'filter-box', open: innerWidth > 760 || this.#searching() || this.group !== '' },
@@ -149,9 +149,9 @@ export class Tasks {
       return h(
         'div',
         { class: 'selection' },
-        h('span', { class: 'dim' }, searching ? 'All that fit:' : `All ${compact(total)}:`),
-        forAll(this.state).map((verb) =>
-          button(`${this.#verbName(verb)} all${searching ? ' that fit' : ''}`, {
+        h('span', { class: 'dim' }, searching ? 'All matching:' : `All ${compact(total)}:`),
+        me.bulk_actions[this.state].map((verb) =>
+          button(`${this.#verbName(verb)} all${searching ? ' matching' : ''}`, {
             icon: ACTIONS[verb].icon,
             kind: `small ${ACTIONS[verb].danger ? 'danger-quiet' : ''}`,
             onclick: () => performAll(verb, this.queue, this.state, { group: this.group, ...target }),
@@ -163,7 +163,7 @@ export class Tasks {
       'div',
       { class: 'selection is-on', role: 'group', 'aria-label': 'Selected tasks' },
       h('strong', {}, `${number(ids.length)} selected`),
-      ALLOWED[this.state]
+      me.actions[this.state]
         .filter((verb) => !ACTIONS[verb].single || ids.length === 1)
         .map((verb) =>
           button(ACTIONS[verb].name, {
@@ -227,7 +227,7 @@ export class Tasks {
 
   #nothing() {
     const { scanned, cursor } = this.found;
-    return empty('Nothing fits', `Looked at ${plural(scanned, `${this.state} task`)}${cursor ? ' so far' : ''}.`);
+    return empty('No match', `${plural(scanned, `${this.state} task`)} checked${cursor ? ' so far' : ''}.`);
   }
 
   #more() {
@@ -237,9 +237,9 @@ export class Tasks {
       h(
         'span',
         { class: 'dim' },
-        `${number(this.found.tasks.length)} found among ${number(this.found.scanned)} looked at`,
+        `${number(this.found.tasks.length)} found in ${number(this.found.scanned)} checked`,
       ),
-      this.found.cursor && button('Look further', { onclick: () => this.#search(true) }),
+      this.found.cursor && button('Search further', { onclick: () => this.#search(true) }),
     );
   }
 
@@ -257,7 +257,7 @@ export class Tasks {
     return h(
       'nav',
       { class: 'pager', 'aria-label': 'Pages of the list' },
-      to(this.page - 1, 'Page before', 'left'),
+      to(this.page - 1, 'Previous page', 'left'),
       h('span', {}, `Page ${number(this.page)} of ${number(pages)}`),
       to(this.page + 1, 'Next page', 'right'),
       h('a', { class: 'button small', href: this.address({ page: pages }) }, 'Last'),

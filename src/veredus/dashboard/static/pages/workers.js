@@ -1,4 +1,4 @@
-// Worker processes and what each is doing.
+// Worker processes and their running tasks.
 
 import { meter } from '../charts.js';
 import { h } from '../dom.js';
@@ -24,7 +24,7 @@ export class Workers {
           { class: 'card' },
           empty(
             'No worker is running',
-            'Tasks wait until a worker takes them. Start one in the folder of your app:',
+            'Tasks wait until a worker runs them. Start one in the folder of your app:',
             'veredus worker module:app',
           ),
         ),
@@ -60,8 +60,8 @@ export class Workers {
       h(
         'div',
         { class: 'worker-line' },
-        meter(server.concurrency ? busy / server.concurrency : 0, `${busy} of ${server.concurrency} hands busy`),
-        h('span', { class: 'tabular' }, `${number(busy)} of ${number(server.concurrency)} hands busy`),
+        meter(server.concurrency ? busy / server.concurrency : 0, `${busy} of ${server.concurrency} slots busy`),
+        h('span', { class: 'tabular' }, `${number(busy)} of ${number(server.concurrency)} slots busy`),
       ),
       h(
         'p',
@@ -73,7 +73,7 @@ export class Workers {
       ),
       busy
         ? table({
-            label: `What ${server.host}:${server.pid} is doing`,
+            label: `Running tasks of ${server.host}:${server.pid}`,
             rows: server.active_workers,
             key: (row) => `${row.queue}/${row.task_id}`,
             open: (row) => `#/queues/${enc(row.queue)}/tasks/${enc(row.task_id)}`,
@@ -111,7 +111,7 @@ export class Workers {
               { title: 'Deadline', number: true, cell: (row) => when(row.deadline) },
             ],
           })
-        : h('p', { class: 'dim pad' }, 'It waits for something to do.'),
+        : h('p', { class: 'dim pad' }, 'Idle.'),
     );
   }
 }

@@ -12,18 +12,21 @@ from django.core.management.base import BaseCommand, CommandError
 from veredus.contrib.django.backend import VeredusBackend
 from veredus.contrib.django.framework import tasks
 from veredus.errors import VeredusError
-from veredus.model.priority import parse_queues
 from veredus.telemetry.worker_metrics import metrics_for
 
 
 class Command(BaseCommand):  # type: ignore[misc]
-    help = "Runs tasks until stopped. SIGTERM lets running ones finish; a second one gives them back."
+    help = "Runs tasks until stopped. SIGTERM lets running tasks finish, a second SIGTERM requeues them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--backend", default="default", help="which of TASKS (default: default)")
-        parser.add_argument("--queues", help="such as mail=3,default=1; without it, all of the backend")
-        parser.add_argument("--concurrency", type=int, help="handlers at once (100)")
-        parser.add_argument("--threads", type=int, help="synchronous handlers at once (32)")
+        parser.add_argument("--backend", default="default", help="alias in TASKS (default: default)")
+        parser.add_argument(
+            "--queues",
+            help="queues with weights, such as mail=3,default=1, each with its priority bands; mail:high is one band "
+            "(default: all of the backend)",
+        )
+        parser.add_argument("--concurrency", type=int, help="slots: handlers that run at once (100)")
+        parser.add_argument("--threads", type=int, help="slots for synchronous handlers (32)")
         parser.add_argument("--processes", type=int, help="worker processes (1)")
         parser.add_argument("--metrics", metavar="[HOST:]PORT", help="serve /metrics, /healthz and /readyz")
         parser.add_argument("--burst", action="store_true", default=None, help="stop when the queues are empty")
@@ -38,7 +41,7 @@ class Command(BaseCommand):  # type: ignore[misc]
         settings = {name: options[name] for name in names if options[name] is not None}
         try:
             if options["queues"]:
-                settings["queues"] = parse_queues(options["queues"])
+                settings["queues"] = options["queues"]
             if options["metrics"]:
                 settings["companions"] = [metrics_for(options["metrics"], settings)]
             code = backend.worker(**settings).run()

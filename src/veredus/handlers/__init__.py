@@ -1,0 +1,1 @@
+"""Finds handlers, injects their dependencies, and runs them on the event loop, in a thread or in a process."""

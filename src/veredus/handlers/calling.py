@@ -1,0 +1,41 @@
+"""Calls the function of a task on the event loop or in a thread, with its arguments decoded and dependencies
+injected."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from veredus.errors import PayloadError
+from veredus.handlers.executors.threads import ThreadPool
+from veredus.handlers.injection import call_injected, dependencies
+from veredus.handlers.mux import AnyTask
+from veredus.model.job import Job
+
+
+class UnreadablePayload(Exception):
+    """The payload does not fit the parameters of the handler. The cause is the PayloadError."""
+
+
+async def call_on_loop(task: AnyTask, job: Job) -> Any:
+    """Raises UnreadablePayload if the handler cannot be called with this payload."""
+    args, kwargs = _arguments(task, job)
+    if not dependencies(task.function):
+        return await task.function(*args, **kwargs)
+    return await call_injected(task.function, lambda given: task.function(*args, **kwargs, **given))
+
+
+async def call_in_thread(task: AnyTask, threads: ThreadPool, job: Job) -> Any:
+    """Raises UnreadablePayload if the handler cannot be called with this payload."""
+    args, kwargs = _arguments(task, job)
+    run = functools.partial(task.function, *args, **kwargs)
+    if not dependencies(task.function):
+        return await threads.submit(run)
+    return await call_injected(task.function, lambda given: threads.submit(functools.partial(run, **given)))
+
+
+def _arguments(task: AnyTask, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    try:
+        return task.codec.decode(job)
+    except PayloadError as exc:
+        raise UnreadablePayload from exc

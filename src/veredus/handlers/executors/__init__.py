@@ -1,0 +1,1 @@
+"""Runs handlers in threads and processes."""

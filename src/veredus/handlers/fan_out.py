@@ -1,0 +1,158 @@
+"""Fan-outs: a durable handler enqueues children, leaves its worker, and goes on when all of them have ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from veredus.client.call import Call
+from veredus.client.children import ChildSender, ParentTask, digest_of
+from veredus.errors import ChildFailed, ChildUnknown, PayloadError, StepChanged, StepResultError
+from veredus.model.durable import (
+    ALL_THERE,
+    ANCESTORS,
+    FAILED,
+    GATHER,
+    PORTION,
+    FanOutRecord,
+    Wait,
+    check_durable_name,
+    child_failure,
+    child_id,
+    shown_name,
+)
+from veredus.store.tasks.children import ChildTask
+from veredus.store.tasks.runs import JoinRow
+
+if TYPE_CHECKING:
+    from veredus.handlers.durable_run import DurableRun
+
+
+async def gather(
+    run: DurableRun, sender: ChildSender, name: str, calls: Sequence[Call[Any]], *, return_errors: bool
+) -> list[Any] | None:
+    """The results of children, in the order of the calls; None after the handler has been told to leave."""
+    await run.check_alive(check_durable_name("name", name))
+    field = run.names.take(GATHER, name)
+    run.open_calls.enter(field, is_named=True, is_wait=True)
+    try:
+        await run.read()
+        if not calls:
+            return []
+        key = field[len(GATHER) :]
+        record = await _spawn(run, sender, key, calls)
+        run.fan_outs[key] = record
+        if ALL_THERE + key in run.fields:
+            outcomes = await run.insist(
+                lambda: run.store.runs.kids(run.job.queue, run.job.id, run.mark, key, record.size)
+            )
+            if len(outcomes) == record.size:
+                return _results(run, sender, key, calls, outcomes, return_errors=return_errors)
+        run.leave(Wait("children", 0, ALL_THERE + key))
+        return None
+    finally:
+        run.open_calls.leave(field, is_wait=True)
+
+
+async def _spawn(run: DurableRun, sender: ChildSender, key: str, calls: Sequence[Call[Any]]) -> FanOutRecord:
+    """Enqueue what is not known to be enqueued. Its record is written first, and says after each portion how far it is:
+    the write checks that this worker still owns the parent. What is enqueued again meets ids that exist."""
+    known = run.fields.get(GATHER + key)
+    parent = _parent(run)
+    checked = sender.checked(calls, parent)
+    digest = digest_of(calls)
+    if known is None:
+        await run.insist(lambda: sender.check_open(checked))
+        record = FanOutRecord(len(calls), digest, 0, _queues(calls))
+        await run.write({GATHER + key: record.pack()})
+    else:
+        record = FanOutRecord.unpack(known)
+        if (record.size, record.digest) != (len(calls), digest):
+            raise StepChanged(
+                f"gather {shown_name(GATHER + key)!r} has {len(calls):,} children that are not the {record.size:,} of "
+                "the attempt before: take what they are made of from a step"
+            )
+        if record.sent < record.size:
+            await run.write({GATHER + key: known})
+    job = run.job
+    for start in range(record.sent, record.size, PORTION):
+        portion = checked[start : start + PORTION]
+        children = [
+            ChildTask(call.options.queue, child_id(job.id, run.mark, key, at), job.queue, job.id, run.mark, key, at)
+            for at, call in enumerate(portion, start)
+        ]
+        await _send(run, sender, portion, children)
+        record = record._replace(sent=start + len(portion))
+        await run.write({GATHER + key: record.pack()})
+    return record
+
+
+async def _send(
+    run: DurableRun, sender: ChildSender, calls: Sequence[Call[Any]], children: Sequence[ChildTask]
+) -> None:
+    refused = await run.insist(lambda: sender.send(calls, children))
+    if refused:
+        outcome = child_failure("an equal task already exists (it is unique)", "refused")
+        rows = [
+            JoinRow(children[at].parent, run.mark, children[at].name, children[at].position, outcome) for at in refused
+        ]
+        await run.insist(lambda: run.store.runs.join(run.job.queue, rows))
+
+
+def _parent(run: DurableRun) -> ParentTask:
+    keys = tuple(json.loads(run.job.headers.get(ANCESTORS, "[]")))
+    if run.order_key:
+        keys += (f"{run.job.queue}\0{run.order_key}",)
+    return ParentTask(run.job.queue, run.job.id, keys)
+
+
+def _queues(calls: Sequence[Call[Any]]) -> tuple[tuple[str, int, bool], ...]:
+    rows = groupby(calls, lambda call: (call.options.queue, (call.options.retention or 0) > 0))
+    return tuple((queue, sum(1 for _ in group), kept) for (queue, kept), group in rows)
+
+
+def _results(
+    run: DurableRun,
+    sender: ChildSender,
+    key: str,
+    calls: Sequence[Call[Any]],
+    outcomes: dict[int, bytes],
+    *,
+    return_errors: bool,
+) -> list[Any]:
+    """Raises the error of the first child that failed, unless errors are returned."""
+    found: list[Any] = []
+    for at, call in enumerate(calls):
+        outcome = outcomes[at]
+        if outcome[:1] == FAILED:
+            error = _error(child_id(run.job.id, run.mark, key, at), call.type, outcome)
+            if not return_errors:
+                raise error
+            found.append(error)
+            continue
+        try:
+            found.append(sender.decode(call.type, outcome))
+        except PayloadError as exc:
+            raise StepResultError(f"what child {at} ({call.type}) returned does not fit: {exc}") from exc
+    return found
+
+
+def _error(task_id: str, task_type: str, outcome: bytes) -> ChildFailed:
+    kind, error = json.loads(outcome[1:])
+    raised = ChildUnknown if kind == "unknown" else ChildFailed
+    return raised(f"child {task_id} ({task_type}) {kind}: {error}", task_id=task_id, error=error)
+
+
+async def release(run: DurableRun) -> None:
+    """The parent has ended well: what its children left is needed no more. What this misses lapses by itself."""
+    job = run.job
+    for key, record in run.fan_outs.items():
+        at = 0
+        for queue, count, is_kept in record.queues:
+            if not is_kept:
+                ids = [child_id(job.id, run.mark, key, position) for position in range(at, at + count)]
+                await run.store.children.forget(queue, ids)
+            at += count
+        await run.store.runs.unlink_kids(job.queue, job.id, run.mark, key, record.size)

@@ -1,0 +1,68 @@
+"""Applies the app's `redact` to what the inspector has read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from veredus.model.error_groups import ErrorGroupInfo
+from veredus.model.info import SchedulerEntryInfo, ServerInfo, TaskInfo
+from veredus.model.redaction import Redact, Sensitive, redacted, redacted_bytes
+from veredus.model.run_info import RunInfo
+
+
+class Redaction:
+    """Without a hook everything stays as it is. What workers of this app stored has been redacted before, and is once
+    more: what Go or another app stored has not."""
+
+    def __init__(self, redact: Redact | None) -> None:
+        self._redact = redact
+
+    def task(self, task: TaskInfo) -> TaskInfo:
+        redact = self._redact
+        if redact is None:
+            return task
+
+        def what(kind: str) -> Sensitive:
+            return Sensitive(kind, task.type, task.queue, task.id)
+
+        payload = redacted_bytes(redact, task.payload, what("payload"))
+        return replace(
+            task,
+            payload=payload,
+            is_redacted=payload != task.payload,
+            result=redacted_bytes(redact, task.result, what("result")),
+            last_error=redacted(redact, task.last_error, what("error")),
+            traceback=redacted(redact, task.traceback, what("traceback")),
+        )
+
+    def run(self, run: RunInfo | None) -> RunInfo | None:
+        """What steps returned is left out: nobody can say of which kind it is."""
+        if self._redact is None or run is None:
+            return run
+        return replace(run, steps=tuple([replace(step, detail="") for step in run.steps]))
+
+    def server(self, server: ServerInfo) -> ServerInfo:
+        if self._redact is None:
+            return server
+        workers = tuple(
+            replace(
+                one,
+                task_payload=redacted_bytes(
+                    self._redact, one.task_payload, Sensitive("payload", one.task_type, one.queue, one.task_id)
+                ),
+            )
+            for one in server.active_workers
+        )
+        return replace(server, active_workers=workers)
+
+    def error(self, group: ErrorGroupInfo) -> ErrorGroupInfo:
+        if self._redact is None:
+            return group
+        what = Sensitive("error", group.type, group.queue, group.task_id)
+        return replace(group, error=redacted(self._redact, group.error, what))
+
+    def schedule(self, entry: SchedulerEntryInfo) -> SchedulerEntryInfo:
+        if self._redact is None:
+            return entry
+        payload = redacted_bytes(self._redact, entry.task_payload, Sensitive("payload", entry.task_type))
+        return replace(entry, task_payload=payload)

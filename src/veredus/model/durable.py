@@ -1,0 +1,182 @@
+"""Durable tasks: the rules of steps and waits. No I/O, no clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from veredus.errors import ConcurrentDurableCall, ConfigError
+from veredus.model.names import is_utf8
+
+MOST_FIELDS = 10_000
+"""Steps and waits of one run: a handler reads all of them when it begins again."""
+LARGEST_RESULT = 1024 * 1024
+"""Bytes of one step's result, or of an event."""
+LONGEST_NAME = 200
+EVENT_TTL = 7 * 86400.0
+RESERVED = "veredus:"
+"""Event names and task types that begin like this are ours."""
+
+STEP, SLEEP, EVENT, GATHER, ALL_THERE = "s:", "z:", "e:", "g:", "o:"
+"""What the fields of a task's hash begin with: the result of a step, the end of a sleep, the outcome of a wait, what is
+known of a fan-out, and whether all outcomes of its children are there."""
+CHILD_RETENTION = 86400
+"""Seconds for which a child that has ended is kept at least."""
+PORTION = 500
+"""Children that are enqueued in one step."""
+PARENT = "veredus-parent"
+"""The header of a child: the queue and the id of its parent."""
+ANCESTORS = "veredus-order-keys"
+"""The header of a child: the order keys of those that wait for it."""
+KEPT, FAILED = b"+", b"-"
+"""What a value in them begins with. An instant in ms is neither: the wait goes on."""
+
+
+class Wait(NamedTuple):
+    """What a parked task waits for: as in `lua/include/waits.lua`."""
+
+    kind: str
+    """sleep, event or children."""
+    ends: int
+    """When it ends in any case, in Unix ms; 0 for never."""
+    field: str
+
+
+def is_outcome(value: bytes) -> bool:
+    """Whether a wait is over, and this is what came of it."""
+    return value[:1] in (KEPT, FAILED)
+
+
+def event_of(field: str) -> str:
+    """The event that the outcome in this field is about: the same one may be waited for several times."""
+    return field[2:].partition("\0")[0]
+
+
+def shown_name(field: str) -> str:
+    """A step or wait, for people: its name, and which use of the name if there are several."""
+    return field[2:].replace("\0", " #")
+
+
+def failure_record(kind: str, text: str) -> bytes:
+    """A failed step, as it is kept."""
+    return FAILED + json.dumps([kind, text]).encode()
+
+
+def read_failure(value: bytes) -> tuple[str, str]:
+    kind, text = json.loads(value[1:])
+    return kind, text
+
+
+def check_durable_name(field: str, name: object) -> str:
+    """The name of a step, a sleep or an event."""
+    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME or "\0" in name:
+        raise ConfigError(field, name, f"a text of 1 to {LONGEST_NAME} characters")
+    if not is_utf8(name):
+        raise ConfigError(field, name, "a text that can be written as UTF-8")
+    return name
+
+
+def step_name(function: Callable[..., Any]) -> str:
+    """The default name of a step."""
+    inner = getattr(function, "func", function)
+    name = getattr(inner, "__name__", "")
+    if not name or name == "<lambda>":
+        raise ConfigError("name", None, f"a name for the step: {function!r} has none of its own")
+    return check_durable_name("name", name)
+
+
+class CallNames:
+    """The names that a run has used so far, in this attempt. A name that is used again gets a number, so that a loop
+    may call the same step; one function's name cannot be another's."""
+
+    def __init__(self) -> None:
+        self._used: dict[str, tuple[int, object]] = {}
+
+    def take(self, prefix: str, name: str, what: object = None) -> str:
+        """The field for the next use of a name. Raises ConfigError if it was used for something else."""
+        count, before = self._used.get(prefix + name, (0, what))
+        if before is not what:
+            raise ConfigError("name", name, "a name that no other function has as a step of this run: give name=...")
+        self._used[prefix + name] = count + 1, what
+        return f"{prefix}{name}" if count == 0 else f"{prefix}{name}\0{count + 1}"
+
+
+def identity(function: Callable[..., Any]) -> object:
+    """What two uses of one function have in common, also if it is defined anew for each use."""
+    inner: Any = getattr(function, "func", function)
+    inner = getattr(inner, "__wrapped__", inner)
+    inner = getattr(inner, "__func__", inner)
+    return getattr(inner, "__code__", inner)
+
+
+class OpenCalls:
+    """The durable calls of one handler that are under way. Steps may be concurrent if all have explicit names: names
+    given in the order of the calls would change from run to run. A wait is alone."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, bool] = {}
+        self._waits = 0
+
+    def enter(self, field: str, *, is_named: bool, is_wait: bool) -> None:
+        if self._open and (is_wait or self._waits):
+            raise ConcurrentDurableCall(
+                f"{shown_name(field)!r} while {self._other()!r} is not finished: a handler waits for one thing "
+                "at a time"
+            )
+        if self._open and not (is_named and all(self._open.values())):
+            raise ConcurrentDurableCall(
+                f"step {shown_name(field)!r} while {self._other()!r} is not finished: concurrent steps need names of "
+                "their own, name=... for each"
+            )
+        if any(event_of(one) == event_of(field) for one in self._open):
+            raise ConcurrentDurableCall(f"step {shown_name(field)!r} is called a second time while it runs")
+        self._open[field] = is_named
+        self._waits += is_wait
+
+    def leave(self, field: str, *, is_wait: bool) -> None:
+        del self._open[field]
+        self._waits -= is_wait
+
+    def _other(self) -> str:
+        return shown_name(next(iter(self._open)))
+
+
+class FanOutRecord(NamedTuple):
+    """What a parent knows of a fan-out, written before its children are enqueued."""
+
+    size: int
+    digest: str
+    sent: int
+    """So many were enqueued for certain."""
+    queues: tuple[tuple[str, int, bool], ...]
+    """The queues of the children, one after the other: so many in this queue; and whether they are kept for longer than
+    their parent needs them."""
+
+    def pack(self) -> bytes:
+        return f"{self.size} {self.digest} {self.sent} {json.dumps(self.queues)}".encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> FanOutRecord:
+        size, digest, sent, queues = data.split(b" ", 3)
+        rows = tuple((str(queue), int(number), bool(kept)) for queue, number, kept in json.loads(queues))
+        return cls(int(size), digest.decode(), int(sent), rows)
+
+    def queue_of(self) -> list[str]:
+        """The queue of each child."""
+        return [queue for queue, number, _ in self.queues for _ in range(number)]
+
+
+def child_id(parent: str, mark: str, name: str, position: int) -> str:
+    """The id of a child: the same whenever the parent enqueues it again."""
+    return f"{parent}:{mark}:{shown_name('g:' + name)}:{position}"
+
+
+def succeeded(result: bytes | None) -> bytes:
+    """The outcome of a child that has returned this."""
+    return KEPT if result is None else KEPT + b"r" + result
+
+
+def child_failure(error: str, kind: str = "failed") -> bytes:
+    """The outcome of a child that has not: it failed, was cancelled, refused, or is unknown."""
+    return FAILED + json.dumps([kind, error]).encode()

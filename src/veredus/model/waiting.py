@@ -1,0 +1,45 @@
+"""Why a task waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from veredus.model.info import instant_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitInfo:
+    """One reason why a task does not run now. Instants are Unix milliseconds, 0 if unknown."""
+
+    reason: str
+    """`order key`, `limit`, `due`, `paused`, `no worker` (none serves the queue) or `unknown type` (no worker of the
+    queue has a handler for it)."""
+    name: str = ""
+    """The order key or the limit."""
+    held_by: str = ""
+    """The task that holds the order key."""
+    holder_state: str = ""
+    """Its state: an archived one holds the key until it is released."""
+    since_ms: int = 0
+    """Since when the task waits for this, or since when the queue is paused."""
+    until_ms: int = 0
+    """When it is due, or when the limit is checked again at the latest."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "reason": self.reason,
+            "name": self.name,
+            "held_by": self.held_by,
+            "holder_state": self.holder_state,
+            "since": instant_text(self.since_ms * 1_000_000),
+            "until": instant_text(self.until_ms * 1_000_000),
+        }
+
+    def __str__(self) -> str:
+        text = f"{self.reason} {self.name}".rstrip()
+        if self.held_by:
+            text += f", held by task {self.held_by} ({self.holder_state or 'gone'})"
+        if self.since_ms:
+            text += f", since {instant_text(self.since_ms // 1000 * 1_000_000_000)}"
+        return text + (f", until {instant_text(self.until_ms * 1_000_000)}" if self.until_ms else "")

@@ -1,0 +1,1 @@
+"""Reading and changing tasks and queues by hand."""

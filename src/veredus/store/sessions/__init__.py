@@ -1,0 +1,1 @@
+"""Sessions of gateway clients in Redis, and their outboxes."""

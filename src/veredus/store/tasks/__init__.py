@@ -1,0 +1,1 @@
+"""Tasks in Redis: enqueue, dequeue, settle, schedule, group, limit."""

@@ -1,0 +1,63 @@
+"""Cancels: ends a task before it runs, or marks it so that its worker ends it as requested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from veredus.model.archive import ASYNQS, ArchiveLimits
+from veredus.store.connection.redis import Redis
+from veredus.store.connection.scripts import load
+from veredus.store.inspect.inspect_part import text
+from veredus.wire import keys
+
+CANCEL = load(
+    "cancel/cancel",
+    keys="pending scheduled retry archived due groups",
+    args="queue_prefix channel max_size max_age task_id action expected message",
+)
+
+REWORD = "reword"
+
+
+class Cancels:
+    def __init__(self, redis: Redis, *, archive: ArchiveLimits = ASYNQS) -> None:
+        self._redis = redis
+        self._archive = archive
+
+    async def cancel(self, queue: str, task_id: str, action: str, reword: Callable[[bytes], bytes]) -> str:
+        """Cancel one task: `action` is archive, delete or retry. `reword` writes the reason into a message that is
+        archived; the new message is stored only if the task still has the old one."""
+        names = (
+            keys.pending(queue),
+            keys.scheduled(queue),
+            keys.retry(queue),
+            keys.archived(queue),
+            keys.due(queue),
+            keys.groups(queue),
+        )
+        expected = message = b""
+        while True:
+            outcome, current = await self._redis.run(
+                CANCEL,
+                names,
+                (
+                    keys.queue_prefix(queue),
+                    keys.CANCEL_CHANNEL,
+                    self._archive.most,
+                    self._archive.seconds,
+                    task_id,
+                    action,
+                    expected,
+                    message,
+                ),
+            )
+            if outcome.decode() != REWORD:
+                said: str = outcome.decode()
+                return said
+            expected, message = current, reword(current)
+
+    async def asked(self, queue: str, task_id: str) -> str:
+        """The requested end of this task: archive, delete, retry, or empty."""
+        key = keys.task(queue, task_id)
+        found = await self._redis.command("HGET", key, "cancel", key=key)
+        return text(found) if found else ""

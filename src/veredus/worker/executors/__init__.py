@@ -1,1 +1,0 @@
-"""Where handlers run when not on the event loop."""

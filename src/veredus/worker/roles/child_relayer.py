@@ -1,0 +1,81 @@
+"""ChildRelayer: tells parents what their children have come to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from veredus.errors import CommandRefused, StoreError
+from veredus.process.outage_log import OutageLog
+from veredus.store.store import Store
+from veredus.store.tasks.children import EndedChild
+from veredus.store.tasks.runs import JoinRow
+from veredus.worker.role import Role
+
+
+class ChildRelayer(Role):
+    """Sleeps until it is woken. What it misses is found by the looks of `worker/wait_looker.py`."""
+
+    name = "child-relayer"
+
+    def __init__(self, store: Store, interval: float, outages: OutageLog) -> None:
+        super().__init__(interval, outages)
+        self._store = store
+        self._woken: set[str] = set()
+        self._wake = asyncio.Event()
+
+    def wake(self, queue: str) -> None:
+        """Children in this queue have ended."""
+        self._woken.add(queue)
+        self._wake.set()
+
+    def stop(self) -> None:
+        super().stop()
+        self._wake.set()
+
+    async def step(self) -> bool:
+        woken, self._woken = self._woken, set()
+        for queue in woken:
+            await relay(self._store, queue)
+        return bool(woken)
+
+    async def pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def run(self) -> None:
+        await super().run()
+        try:
+            await self.step()
+        except StoreError as exc:
+            self.outages.error(self.name, "durable tasks may learn of their children late", exc)
+
+
+async def relay(store: Store, queue: str) -> None:
+    """Tell the parents of all children in this queue that have ended."""
+    while True:
+        try:
+            ended = await store.children.take_ended(queue)
+        except CommandRefused:
+            return  # the key is damaged: the doctor says so, and looks find what children have come to
+        if not ended:
+            return
+        await tell_parents(store, ended)
+
+
+async def tell_parents(store: Store, ended: Sequence[EndedChild]) -> None:
+    """Store the outcomes with the parents; those without one are looked at first."""
+    unknown = [one.child for one in ended if one.outcome is None]
+    found = [one for one in ended if one.outcome is not None] + (await store.children.look(unknown) if unknown else [])
+    by_queue: dict[str, list[JoinRow]] = {}
+    for one in found:
+        child = one.child
+        row = JoinRow(child.parent, child.mark, child.name, child.position, one.outcome or b"")
+        by_queue.setdefault(child.parent_queue, []).append(row)
+    for parent_queue, rows in by_queue.items():
+        for start in range(0, len(rows), 500):
+            await store.runs.join(parent_queue, rows[start : start + 500])

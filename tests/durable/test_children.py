@@ -1,0 +1,353 @@
+"""Children: tasks on any worker and queue, for which a durable handler waits without a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.durable.test_waits import parked
+from tests.integration.support import FAST, Look
+from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
+from veredus import App, current
+from veredus.errors import ChildFailed, ConfigError, TaskFailed
+from veredus.wire import keys
+
+pytestmark = VALKEY_ONLY
+SETTINGS: dict[str, Any] = {**FAST, "retry_delay": lambda retried, error, job: 0.01}
+
+
+def declare(app: App) -> tuple[Any, list[int]]:
+    """A child, and the numbers that it was run with."""
+    ran: list[int] = []
+
+    @app.task(name="double")
+    async def double(n: int) -> int:
+        ran.append(n)
+        return 2 * n
+
+    return double, ran
+
+
+async def test_results_come_in_the_order_of_the_calls(app: App, look: Look) -> None:
+    double, ran = declare(app)
+    begun = []
+
+    @app.task
+    async def parent(n: int) -> list[int]:
+        begun.append(1)
+        return await current().gather("pages", [double.call(i) for i in range(n)])
+
+    async with app.worker(**SETTINGS):
+        assert await (await parent.enqueue(1203)).result(timeout=60) == [2 * i for i in range(1203)]
+        assert await (await parent.enqueue(0)).result(timeout=20) == []
+    assert sorted(ran) == list(range(1203))
+    assert len(begun) == 3
+
+
+async def test_one_slot_is_enough_for_parents_and_children(app: App) -> None:
+    double, _ = declare(app)
+
+    @app.task
+    async def parent(n: int) -> int:
+        first = await current().run(double.call(n))
+        return await current().run(double.call(first))
+
+    async with app.worker(**{**SETTINGS, "concurrency": 1}):
+        handles = [await parent.enqueue(n) for n in range(10)]
+        assert [await one.result(timeout=20) for one in handles] == [4 * n for n in range(10)]
+
+
+async def test_children_on_other_queues_and_their_traces(app: App, look: Look) -> None:
+    double, ran = declare(app)
+
+    @app.task
+    async def parent() -> list[int]:
+        return await current().gather("pages", [double.using(queue=f"q{n % 2}").call(n) for n in range(4)])
+
+    async with app.worker(["default", "q0", "q1"], **SETTINGS):
+        assert await (await parent.enqueue()).result(timeout=20) == [0, 2, 4, 6]
+    assert sorted(ran) == [0, 1, 2, 3]
+
+
+async def test_kept_children_are_released_when_the_parent_ends(app: App, look: Look) -> None:
+    double, _ = declare(app)
+
+    @app.task
+    async def parent() -> list[int]:
+        calls = [double.call(1), double.using(retention=60).call(2)]
+        return await current().gather("pages", calls)
+
+    async with app.worker(**SETTINGS):
+        handle = await parent.enqueue()
+        assert await handle.result(timeout=20) == [2, 4]
+
+        async def released() -> bool:
+            return len(await look.scores("completed")) == 2
+
+        await until(released)
+    (kept,) = [name for name in await look.scores("completed") if name != handle.id]
+    assert kept.endswith(":pages:1")
+    assert await look.client.keys("*:kids:*") == []
+
+
+async def test_a_failed_child_raises_with_its_error_and_archives_a_parent_that_lets_it_out(
+    app: App, look: Look
+) -> None:
+    tries: list[int] = []
+
+    @app.task(max_retry=1)
+    async def broken() -> None:
+        tries.append(1)
+        raise ValueError("no paper")
+
+    @app.task
+    async def catches() -> str:
+        try:
+            await current().run(broken.call())
+        except ChildFailed as exc:
+            return exc.error
+        return "never"
+
+    @app.task(max_retry=9)
+    async def lets_out() -> None:
+        await current().run(broken.call())
+
+    async with app.worker(**SETTINGS):
+        assert await (await catches.enqueue()).result(timeout=20) == "ValueError: no paper"
+        handle = await lets_out.enqueue()
+        with pytest.raises(TaskFailed, match=r"ChildFailed: child .* failed: ValueError: no paper"):
+            await handle.result(timeout=20)
+        assert (await handle.status()).retried == 0
+    assert len(tries) == 4
+
+
+async def test_errors_can_be_part_of_the_results(app: App) -> None:
+    @app.task(max_retry=0)
+    async def picky(n: int) -> int:
+        if n == 1:
+            raise ValueError("one")
+        return n
+
+    @app.task
+    async def parent() -> list[str]:
+        found = await current().gather("all", [picky.call(n) for n in range(3)], return_errors=True)
+        return [type(one).__name__ for one in found]
+
+    async with app.worker(**SETTINGS):
+        assert await (await parent.enqueue()).result(timeout=20) == ["int", "ChildFailed", "int"]
+
+
+async def test_an_archived_parent_that_is_run_again_runs_its_archived_children_again(app: App, look: Look) -> None:
+    ran: list[int] = []
+    is_fixed: list[bool] = []
+
+    @app.task(max_retry=0)
+    async def picky(n: int) -> int:
+        ran.append(n)
+        if n == 1 and not is_fixed:
+            raise ValueError("one")
+        return n
+
+    @app.task
+    async def parent() -> list[int]:
+        return await current().gather("all", [picky.call(n) for n in range(3)])
+
+    async with app.worker(**SETTINGS):
+        handle = await parent.enqueue()
+        with pytest.raises(TaskFailed):
+            await handle.result(timeout=20)
+        is_fixed.append(True)
+        async with app.inspector() as inspector:
+            await inspector.run("default", handle.id)
+        assert await handle.result(timeout=20) == [0, 1, 2]
+    assert sorted(ran) == [0, 1, 1, 2]
+
+
+async def test_a_wake_up_that_was_lost_is_found_by_a_look(app: App, look: Look) -> None:
+    """As when Go runs a child: nobody tells the parent."""
+    double, _ = declare(app)
+
+    @app.task
+    async def parent() -> int:
+        return await current().run(double.using(queue="other").call(4))
+
+    async with app.worker("default", **SETTINGS):
+        handle = await parent.enqueue()
+        await parked(look, handle.id)
+        (child,) = await look.of("other").pending()
+        await look.client.hdel(keys.task("other", child), "waited")
+        async with app.worker("other", **SETTINGS):
+            assert await handle.result(timeout=20) == 8
+
+
+async def test_a_child_that_was_seen_and_is_gone_is_unknown(app: App, look: Look) -> None:
+    double, _ = declare(app)
+
+    @app.task
+    async def parent() -> None:
+        await current().run(double.using(queue="other").call(4))
+
+    async with app.worker("default", **SETTINGS):
+        handle = await parent.enqueue()
+        await parked(look, handle.id)
+        (child,) = await look.of("other").pending()
+        await look.client.delete(keys.task("other", child), keys.pending("other"))
+        with pytest.raises(TaskFailed, match=r"ChildUnknown: child .* it is gone, and may or may not have run"):
+            await handle.result(timeout=20)
+
+
+async def test_a_repeated_fan_out_enqueues_no_child_twice(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler fails in the middle of a fan-out, and begins again."""
+    monkeypatch.setattr("veredus.handlers.fan_out.PORTION", 2)
+    double, ran = declare(app)
+    fails = [True, True]
+
+    @app.task
+    async def parent() -> list[int]:
+        durable = current()._durable()
+        write = durable.write
+
+        async def failing(fields: dict[str, bytes]) -> None:
+            if fields.get("g:pages", b"").split(b" ")[2:3] == [b"4"] and fails:
+                fails.pop()
+                raise RuntimeError("here")
+            await write(fields)
+
+        monkeypatch.setattr(durable, "write", failing)
+        return await current().gather("pages", [double.call(i) for i in range(7)])
+
+    async with app.worker(**SETTINGS):
+        assert await (await parent.enqueue()).result(timeout=20) == [2 * i for i in range(7)]
+    assert sorted(ran) == list(range(7))
+
+
+async def test_other_children_than_before_are_refused(app: App) -> None:
+    double, _ = declare(app)
+
+    @app.task(max_retry=1)
+    async def parent() -> None:
+        await current().gather("pages", [double.using(delay=60).call(current().attempt)])
+
+    @app.task(max_retry=0)
+    async def changes() -> None:
+        numbers.append(1)
+        await current().gather("pages", [double.call(len(numbers))])
+
+    numbers: list[int] = []
+    async with app.worker(**SETTINGS):
+        with pytest.raises(TaskFailed, match="StepChanged: gather 'pages' has 1 children that are not the 1 of"):
+            await (await changes.enqueue()).result(timeout=20)
+
+
+async def test_a_refused_unique_child_fails_its_position(app: App) -> None:
+    double, _ = declare(app)
+    unique = double.using(unique_for=60, queue="other")
+
+    @app.task
+    async def parent() -> None:
+        await current().run(unique.call(1))
+
+    await unique.enqueue(1)
+    async with app.worker("default", **SETTINGS):
+        with pytest.raises(TaskFailed, match=r"refused: an equal task already exists"):
+            await (await parent.enqueue()).result(timeout=20)
+
+
+async def test_what_children_cannot_have(app: App) -> None:
+    double, _ = declare(app)
+
+    @app.task(max_retry=0)
+    async def grouped() -> None:
+        await current().run(double.using(group="g").call(1))
+
+    @app.task(max_retry=0)
+    async def own_order_key() -> None:
+        await current().run(double.using(order_key="k").call(1))
+
+    @app.task(max_retry=0)
+    async def grandparent() -> None:
+        await current().run(own_order_key.call())
+
+    async with app.worker(**SETTINGS):
+        with pytest.raises(TaskFailed, match="group: got 'g', expected no group for a child"):
+            await (await grouped.enqueue()).result(timeout=20)
+        with pytest.raises(TaskFailed, match="WouldWaitForItself"):
+            await (await own_order_key.using(order_key="k").enqueue()).result(timeout=20)
+        with pytest.raises(TaskFailed, match="WouldWaitForItself"):
+            await (await grandparent.using(order_key="k").enqueue()).result(timeout=20)
+
+
+async def test_a_closed_queue_raises_before_anything_is_enqueued(app: App, look: Look) -> None:
+    double, _ = declare(app)
+
+    @app.task(max_retry=0)
+    async def parent() -> None:
+        await current().gather("pages", [double.using(queue=queue).call(1) for queue in ("open", "closed")])
+
+    await double.using(queue="closed").enqueue(0)
+    async with app.inspector() as inspector:
+        await inspector.close_queue("closed")
+    async with app.worker(**SETTINGS):
+        with pytest.raises(TaskFailed, match="QueueClosed"):
+            await (await parent.enqueue()).result(timeout=20)
+    assert await look.of("open").pending() == []
+
+
+async def test_yesterdays_children_of_an_id_are_not_todays(app: App, look: Look) -> None:
+    double, ran = declare(app)
+
+    @app.task
+    async def nightly() -> int:
+        return await current().run(double.call(3))
+
+    async with app.worker(**SETTINGS):
+        for _ in range(2):
+            handle = await nightly.using(task_id="nightly", replace=True).enqueue()
+            assert await handle.result(timeout=20) == 6
+    assert ran == [3, 3]
+
+
+async def test_children_for_handlers_in_threads(app: App) -> None:
+    double, _ = declare(app)
+
+    @app.task
+    def parent() -> list[int]:
+        return [current().run_sync(double.call(1)), *current().gather_sync("more", [double.call(2)])]
+
+    async with app.worker(**SETTINGS):
+        assert await (await parent.enqueue()).result(timeout=20) == [2, 4]
+
+
+async def test_children_are_cancelled_with_their_parent_if_asked(app: App, look: Look) -> None:
+    double, ran = declare(app)
+
+    @app.task
+    async def middle() -> int:
+        return await current().run(double.using(queue="other").call(1))
+
+    @app.task
+    async def parent() -> list[int]:
+        return await current().gather("all", [middle.call(), double.using(queue="other").call(2)])
+
+    other = look.of("other")
+    async with app.worker("default", **SETTINGS):
+        kept, handle = await parent.enqueue(), await parent.enqueue()
+
+        async def all_wait() -> bool:
+            return len(await look.scores("scheduled")) == 4 and len(await other.pending()) == 4
+
+        await until(all_wait)
+        assert (await kept.cancel(then="delete")).value == "cancelled"
+        assert len(await other.pending()) == 4
+        assert (await handle.cancel(children="cancel")).value == "cancelled"
+        assert len(await other.pending()) == 2
+        assert len(await other.scores("archived")) == 2
+        assert sorted(await look.scores("archived")) == sorted(
+            [handle.id, *[name for name in await look.scores("archived") if name.startswith(f"{handle.id}:")]]
+        )
+        assert len(await look.scores("archived")) == 2
+        with pytest.raises(ConfigError, match="children: got 'all', expected one of keep, cancel"):
+            await handle.cancel(children="all")
+    assert ran == []

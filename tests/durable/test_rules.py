@@ -1,0 +1,51 @@
+"""The pure rules of durable calls, and what they say without a worker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from veredus import SkipRetry, current
+from veredus.errors import ConcurrentDurableCall, ConfigError, StepFailed, StepResultError
+from veredus.handlers.context import Context
+from veredus.model.durable import STEP, CallNames, OpenCalls, event_of, shown_name
+from veredus.model.job import Job
+from veredus.model.message import TaskMessage
+
+
+async def test_outside_a_handler_and_without_a_name() -> None:
+    with pytest.raises(LookupError, match=r"current\(\) works only inside a handler"):
+        await current().step(asyncio.sleep, 0)
+    context = Context(Job(TaskMessage(type="t", id="a", queue="q")), 0.0)
+    with pytest.raises(LookupError, match="durable calls work only inside a handler that a worker runs"):
+        await context.step(asyncio.sleep, 0)
+
+
+def test_the_errors_steer_what_they_should() -> None:
+    assert issubclass(StepResultError, SkipRetry)
+    assert not issubclass(StepFailed, SkipRetry)
+    assert str(StepFailed("charge", "ValueError", "no")) == "step 'charge' failed: ValueError: no"
+
+
+def test_names_are_numbered_in_the_order_of_their_use() -> None:
+    names = CallNames()
+    fields = [names.take(STEP, "a", 1), names.take(STEP, "b", 2), names.take(STEP, "a", 1), names.take("z:", "a")]
+    assert fields == ["s:a", "s:b", f"s:a{chr(0)}2", "z:a"]
+    assert [shown_name(field) for field in fields] == ["a", "b", "a #2", "a"]
+    assert event_of(fields[2]) == "a"
+    with pytest.raises(ConfigError, match="a name that no other function has"):
+        names.take(STEP, "a", 2)
+
+
+def test_one_name_is_not_open_twice() -> None:
+    calls = OpenCalls()
+    calls.enter("s:a", is_named=True, is_wait=False)
+    calls.enter("s:b", is_named=True, is_wait=False)
+    with pytest.raises(ConcurrentDurableCall, match="called a second time while it runs"):
+        calls.enter(f"s:a{chr(0)}2", is_named=True, is_wait=False)
+    calls.leave("s:a", is_wait=False)
+    calls.leave("s:b", is_wait=False)
+    calls.enter("z:nap", is_named=True, is_wait=True)
+    with pytest.raises(ConcurrentDurableCall, match="one thing at a time"):
+        calls.enter("s:a", is_named=True, is_wait=False)

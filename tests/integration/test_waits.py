@@ -1,0 +1,74 @@
+"""Why a task waits, in words and values."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.integration.support import FAST, Look
+from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
+from veredus import App, Limit
+from veredus.errors import TaskNotFound
+
+pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
+
+
+async def test_each_reason(url: str, look: Look) -> None:
+    app, gate = App(url, unserved="ignore"), asyncio.Event()
+
+    @app.task(name="held")
+    async def held() -> None:
+        await gate.wait()
+
+    @app.task(name="limited", limit=Limit(concurrency=1))
+    async def limited() -> None:
+        await gate.wait()
+
+    async with app:
+        inspector = app.inspector()
+
+        async def reasons(task_id: str) -> list[str]:
+            return [one.reason for one in await inspector.waits("default", task_id)]
+
+        lone = await held.enqueue()
+        assert await reasons(lone.id) == ["no worker"]
+        later = await held.using(delay=3600).enqueue()
+        due, _ = await inspector.waits("default", later.id)
+        assert due.reason == "due"
+        assert 3_500_000 < due.until_ms - await look.now_ms() <= 3_600_001
+        async with app.worker(["default"], **FAST):
+            first = await held.using(order_key="a").enqueue()
+            second = await held.using(order_key="a").enqueue()
+            for _ in range(2):
+                behind = await limited.enqueue()
+            stranger = await app.enqueue("stranger", b"")
+            await until(lambda: look.client.zscore("asynq:{default}:lease", first.id))
+
+            async def is_limited() -> bool:
+                return await look.state(behind.id) == "scheduled"
+
+            await until(is_limited)
+            (wait,) = await inspector.waits("default", second.id)
+            assert (wait.reason, wait.name, wait.held_by, wait.holder_state) == ("order key", "a", first.id, "active")
+            assert 0 < wait.since_ms <= await look.now_ms()
+            assert f"order key a, held by task {first.id} (active), since 20" in str(wait)
+            (wait,) = await inspector.waits("default", behind.id)
+            assert (wait.reason, wait.name) == ("limit", "task:limited")
+            assert wait.until_ms > wait.since_ms > 0
+            assert await reasons(stranger.id) == ["unknown type"]
+            minutes = str(int(wait.since_ms * 1_000_000 - 25 * 60 * 10**9))
+            await look.client.hset(look.task(second.id), "pending_since", minutes)
+            assert (await inspector.queue("default")).latency.total_seconds() >= 25 * 60, "a key held for 25 minutes"
+            await look.client.hset(look.task(second.id), "pending_since", str(await look.now_ms() * 1_000_000))
+            await look.client.hset(look.task(behind.id), "pending_since", minutes)
+            assert (await inspector.queue("default")).latency.total_seconds() >= 25 * 60, "behind a limit"
+            await inspector.pause("default")
+            assert await reasons(stranger.id) == ["paused", "unknown type"]
+            assert await reasons(first.id) == []
+            with pytest.raises(TaskNotFound):
+                await inspector.waits("default", "nothing")
+            await inspector.resume("default")
+            gate.set()
+            await look.ends(second.id, "gone")

@@ -1,0 +1,87 @@
+"""Users read the usual words of the field: slots, order keys, notified, waiting. The old private words stay out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from veredus.cli.main import cli
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCE = ROOT / "src" / "veredus"
+STATIC = SOURCE / "dashboard" / "static"
+OLD = re.compile(
+    r"\blanes?\b|\bparked\b|\btold\b|\bmend(s|ed|ing)?\b|\bwhoever\b|\bdue in 2286\b|2286-11"
+    r"|\bhands\b(?! (out|over|to|it|them|back|all|messages|tasks)\b)|\b(free|busy|one) hand\b",
+    re.IGNORECASE,
+)
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "clients" / "js" / "README.md"])
+
+
+def _found(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if OLD.search(line)]
+
+
+def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from _commands(inner, (*path, name))
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """Strings of a module that people may read: more than one word, no docstring, no key names of a script."""
+    tree = ast.parse(path.read_text())
+    others = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "load":
+            others |= {id(node) for node in ast.walk(call)}
+    for node in ast.walk(tree):
+        if id(node) not in others and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from [node.value] if " " in node.value.strip() else []
+
+
+def _prose(page: str) -> str:
+    """A page without code and anchors: names of keys and functions are what they are."""
+    page = re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"<a id=[^>]*>|<!--.*?-->|`[^`\n]*`|\]\([^)]*\)", "", page, flags=re.DOTALL)
+
+
+def test_the_words_are_recognized() -> None:
+    for text in ("two lanes", "it is parked", "the client is told", "3 of 4 hands busy", "a free hand", "mends it"):
+        assert _found(text), text
+    for text in ("by hand", "a pool hands out tasks", "planes", "order keys", "a handler", "recommended"):
+        assert not _found(text), text
+
+
+def test_help_of_every_command() -> None:
+    found = {path: _found(one.get_help(click.Context(one, info_name="veredus"))) for path, one in _commands(cli)}
+    assert len(found) > 35
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_errors_log_lines_and_other_texts_of_the_source() -> None:
+    texts = {path: list(_texts(path)) for path in sorted(SOURCE.rglob("*.py"))}
+    assert sum(map(len, texts.values())) > 1000
+    found = {str(path.relative_to(SOURCE)): [one for one in all_ if OLD.search(one)] for path, all_ in texts.items()}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_the_dashboard() -> None:
+    files = [path for path in sorted(STATIC.rglob("*")) if path.suffix in (".js", ".html", ".css")]
+    assert len(files) > 20
+    found = {path.name: _found(path.read_text()) for path in files}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_pages(page: Path) -> None:
+    assert _found(_prose(page.read_text())) == []
