@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,13 +18,6 @@ from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--heartbeat", "1", "--pong", "1", "--drain", "0.5", "--log-level", "info")
-
-
-def free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Process:
@@ -93,7 +85,7 @@ class Site:
         self.ports: list[tuple[int, int]] = []
         self.gateways: list[Process] = []
         for number in range(gateways):
-            ws, quic = free_port(), free_udp_port()
+            ws, quic = free_port(), free_port()
             self.ports.append((ws, quic))
             self.gateways.append(self.gateway(number, ws, quic, "--processes", str(processes)))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.fleet import Site, free_udp_port
+from tests.gateway.fleet import Site
 from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer, free_port
 from tests.support.sizes import FULL, size
@@ -42,7 +42,7 @@ async def test_all_clients_of_a_killed_gateway_are_resumed_elsewhere_and_none_is
         return hear
 
     with Site(valkey_server, tmp_path, gateways=1) as site:
-        ws, quic = free_port(), free_udp_port()
+        ws, quic = free_port(), free_port()
         site.ports.append((ws, quic))
         site.gateways.append(site.gateway(1, ws, quic, *(() if FULL else ("--accept-rate", "20"))))
         await site.ready()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.fleet import Process, Site, free_udp_port
+from tests.gateway.fleet import Process, Site
 from tests.gateway.support import JsonClient
 from tests.support.servers import RealServer, free_port
 from tests.support.waiting import pause, until
@@ -32,7 +32,7 @@ sys.exit(app.gateway(ws=sys.argv[1], quic="off", http="off", drain=0.1, processe
 async def served(server: RealServer, folder: Path, *more: str) -> AsyncIterator[tuple[Process, str]]:
     """A gateway with these options that takes connections, and its address."""
     with Site(server, folder, gateways=0) as site:
-        site.ports.append((free_port(), free_udp_port()))
+        site.ports.append((free_port(), free_port()))
         process = site.gateway(0, *site.ports[0], *more)
         await site.ready()
         yield process, site.urls("ws")[0]
@@ -91,7 +91,7 @@ async def test_a_mistake_in_one_process_ends_all_with_its_code(valkey_server: Re
         taken.listen()
         place = f"127.0.0.1:{taken.getsockname()[1] - 1}"
         with Site(valkey_server, tmp_path, gateways=0) as site:
-            process = site.gateway(0, free_port(), free_udp_port(), "--http", place, "--processes", "2")
+            process = site.gateway(0, free_port(), free_port(), "--http", place, "--processes", "2")
             assert await process.ended() == 2
     assert "expected a free address" in process.log.read_text()
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.gateway.fleet import ROOT, Process, free_udp_port
+from tests.gateway.fleet import ROOT, Process
 from tests.gateway.support import JsonClient
 from tests.hostile.attack import ATTACKS
 from tests.support.servers import RealServer, free_port
@@ -86,7 +86,7 @@ def _table(rows: list[Figures]) -> str:
 
 @pytest.mark.timeout(3000 if FULL else 120)
 async def test_one_hostile_client_of_each_kind_harms_nobody(valkey_server: RealServer, tmp_path: Path) -> None:
-    ws, quic, http = free_port(), free_udp_port(), free_port()
+    ws, quic, http = free_port(), free_port(), free_port()
     where = ["--ws", f"127.0.0.1:{ws}", "--quic", f"127.0.0.1:{quic}", "--http", f"127.0.0.1:{http}"]
     limits = ["--request-rate", "200", "--address-handshakes", "50", "--address-sessions", "50"]
     command = ["gateway", "tests.hostile.site:app", *where, *limits, "--drain", "0.1"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import importlib.util
 import os
+import random
 import shutil
 import signal
 import socket
@@ -14,7 +16,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import hiredis
 import pytest
@@ -89,14 +91,46 @@ def raw(value: object) -> bytes:
     return value
 
 
+_CLUSTER_BUS = 10_000
+_PORTS = range(12_700, 22_700)
+"""Below what systems give to outgoing connections and to `bind` with port 0, and so are their cluster-bus ports."""
+
+_reserved: dict[int, IO[bytes]] = {}
+
+
 def free_port() -> int:
-    """A port that nobody listens on, with its cluster-bus port (+10000) below 65536."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port < 55000:
+    """A port for TCP and UDP, free with its cluster-bus port, that no other test process gets until this one ends.
+
+    A port that is merely found free may be taken by anybody before the server that it is for has started.
+    """
+    folder = Path(tempfile.gettempdir(), f"veredus-test-ports-{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if port in _reserved:
+            continue
+        lock = open(folder / str(port), "wb")  # noqa: SIM115 - held until this process ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        if _is_free(port) and _is_free(port + _CLUSTER_BUS):
+            _reserved[port] = lock
             return port
+        lock.close()
+    raise RuntimeError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
+
+
+def _is_free(port: int) -> bool:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        with socket.socket(socket.AF_INET, kind) as probe:
+            if kind is socket.SOCK_STREAM:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+    return True
 
 
 def _die_with_parent() -> None:
