@@ -92,8 +92,19 @@ def raw(value: object) -> bytes:
 
 
 _CLUSTER_BUS = 10_000
-_PORTS = range(12_700, 22_700)
-"""Below what systems give to outgoing connections and to `bind` with port 0, and so are their cluster-bus ports."""
+_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def ports_below(outgoing: int) -> range:
+    """Ports to give out. They and their cluster-bus ports lie below those of outgoing connections and `bind` to port 0.
+
+    A system may give nearly all ports to outgoing connections. Then some of them have to do; a server waits for one.
+    """
+    end = min(22_700, outgoing - _CLUSTER_BUS)
+    return range(max(1_100, end - _CLUSTER_BUS), end) if end > 2_000 else range(12_700, 22_700)
+
+
+_PORTS = ports_below(int(_OUTGOING.read_text().split()[0]) if _OUTGOING.exists() else 32_768)
 
 _reserved: dict[int, IO[bytes]] = {}
 
@@ -163,7 +174,21 @@ class RealServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start the process (again) and wait until it answers."""
+        """Start the process (again) and wait until it answers. A port that is taken is waited for."""
+        self._process = None
+        try:
+            until_sync(self._serves, what=f"an answer of {self.product}")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}; its log: {self._log()[-2000:]}") from None
+
+    def _serves(self) -> bool:
+        if not self.alive():
+            taken = self._process is None or "Address already in use" in self._log()
+            assert taken, f"{self.product} ended at once: {self._log()[-2000:]}"
+            self._launch()
+        return self._answers() and self.alive()
+
+    def _launch(self) -> None:
         command = [*self._within, binary(self.product)]
         if self._sentinel:
             config = Path(self.folder, "sentinel.conf")
@@ -175,14 +200,13 @@ class RealServer:
             # On a busy machine a script over thousands of tasks takes more than the five seconds after which a server
             # answers BUSY to everybody.
             command += ["--lua-time-limit", "0", *self._options]
-        with open(f"{self.folder}/log", "ab") as log:
+        with open(f"{self.folder}/log", "wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with_parent
             )
-        try:
-            until_sync(self._answers, what=f"an answer of {self.product}")
-        except AssertionError as exc:
-            raise AssertionError(f"{exc}; its log: {Path(self.folder, 'log').read_text()[-2000:]}") from None
+
+    def _log(self) -> str:
+        return Path(self.folder, "log").read_text()
 
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -266,7 +290,6 @@ class RealServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self) -> bool:
-        assert self.alive(), f"{self.product} ended at once: {Path(self.folder, 'log').read_text()[-2000:]}"
         try:
             with self.client() as client:
                 return bool(client.ping())

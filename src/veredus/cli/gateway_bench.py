@@ -10,14 +10,16 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import click
 
 from veredus.app import App
 from veredus.cli.common import echo_json, facts, json_option, plain_app, progress_bar, redis_option
-from veredus.errors import ConfigError, GatewayError
+from veredus.errors import GatewayError
 from veredus.peer import Message, Peer, connect
+from veredus.store.store import Store
 
 TRANSPORTS = ("ws", "quic", "both")
 
@@ -94,13 +96,11 @@ async def _with_gateway(app: App, urls: list[str], settings: dict[str, Any], sho
     if app.url is None:
         async with app:  # start the embedded server before the child needs it
             pass
-    ws, quic = _free_port(socket.SOCK_STREAM), _free_port(socket.SOCK_DGRAM)
-    child = multiprocessing.get_context("spawn").Process(target=serve, args=(app.url, ws, quic), daemon=True)
+    child = multiprocessing.get_context("spawn").Process(target=serve, args=(app.url,), daemon=True)
     child.start()
     try:
-        kinds = {"ws": [f"ws://127.0.0.1:{ws}"], "quic": [f"quic://127.0.0.1:{quic}"]}
         wanted = settings["transport"]
-        urls = kinds["ws"] + kinds["quic"] if wanted == "both" else kinds[wanted]
+        urls = await _urls(app, child, ("ws", "quic") if wanted == "both" else (wanted,))
         result = await _run(app, urls, settings, show, child.pid)
     finally:
         child.terminate()
@@ -108,10 +108,25 @@ async def _with_gateway(app: App, urls: list[str], settings: dict[str, Any], sho
     return result
 
 
-def serve(url: str | None, ws: int, quic: int) -> None:
-    """The gateway's process."""
+def serve(url: str | None) -> None:
+    """The gateway's process, on ports that the system chooses."""
     app = App(url) if url else App()
-    app.gateway(ws=f"127.0.0.1:{ws}", quic=f"127.0.0.1:{quic}", http="off", drain=0.1, accept_rate=1e6).run()
+    app.gateway(ws="127.0.0.1:0", quic="127.0.0.1:0", http="off", drain=0.1, accept_rate=1e6).run()
+
+
+async def _urls(app: App, child: BaseProcess, transports: tuple[str, ...]) -> list[str]:
+    """Where the child serves, as soon as its record in Redis says so."""
+    store = Store(app.open_redis("veredus-cli"))
+    here = {"host": socket.gethostname(), "pid": child.pid}
+    try:
+        while child.is_alive():
+            for node in (await store.nodes.nodes()).values():
+                if here.items() <= node.info.items() and node.info["ws"]:
+                    return [f"{transport}://{node.info[transport]}" for transport in transports]
+            await asyncio.sleep(0.02)
+    finally:
+        await store.close()
+    raise GatewayError(f"the gateway of this command ended with code {child.exitcode} before it served")
 
 
 async def _run(app: App, urls: list[str], settings: dict[str, Any], show: Show, pid: int | None = None) -> Result:
@@ -242,13 +257,3 @@ def _cpu(pid: int | None) -> float | None:
     except OSError:
         return None
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _free_port(kind: int) -> int:
-    with socket.socket(socket.AF_INET, kind) as probe:
-        try:
-            probe.bind(("127.0.0.1", 0))
-        except OSError as exc:
-            raise ConfigError("port", "127.0.0.1:0", f"a free port: {exc}") from exc
-        port: int = probe.getsockname()[1]
-        return port

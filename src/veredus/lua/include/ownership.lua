@@ -21,7 +21,8 @@ local function owned(key, lease, id, owner, ...)
   local lease_end = redis.call('ZSCORE', lease, id)
   if not lease_end then return false end
   local fields = read('HMGET', key, 'held', ...)
-  if fields.err or fields[1] ~= held_by(owner, lease_end) then return false end
+  local held = unpack(fields)  -- nil if the key is not a hash
+  if held ~= held_by(owner, lease_end) then return false end
   return unpack(fields)
 end
 
