@@ -74,7 +74,7 @@ SIZE ?= full
 FULL = $(if $(filter full,$(SIZE)),VEREDUS_TEST_FULL=1,)
 crash: $(STAMP) ## every fault at every call; storms of kill -9, failovers, partitions, upgrades (SIZE=small: a storm of a minute)
 	@$(if $(FULL),$(FULL) $(BIN)/python -m pytest -q -n $(JOBS) tests/faults)
-	@$(FULL) $(BIN)/python -m pytest -q -s $(if $(FULL),tests/crash tests/cluster tests/upgrade tests/groups/test_crash.py,tests/crash/test_storm.py tests/crash/test_order.py)
+	@$(FULL) $(BIN)/python -m pytest -q -s $(if $(FULL),tests/crash tests/cluster tests/upgrade tests/groups/test_crash.py tests/durable/test_storm.py,tests/crash/test_storm.py tests/crash/test_order.py)
 
 chaos: $(STAMP) ## the gateway's storm: 100,000 pushes, 5,000 requests, everything killed; five minutes of outages; a stuck reader; hostile clients (SIZE=small: a minute)
 	@$(FULL) $(BIN)/python -m pytest -q -s tests/gateway/test_chaos.py tests/gateway/test_outage_storm.py tests/gateway/test_stuck.py tests/gateway/test_storm_of_returns.py tests/peer/test_lost_sessions.py tests/hostile/test_measured.py

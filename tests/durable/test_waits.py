@@ -15,6 +15,7 @@ from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import forever, until
 from veredus import App, Limit, current
+from veredus.client.emitting import encode_event
 from veredus.errors import ConfigError, TaskCancelled, TaskFailed
 from veredus.store.store import Store
 from veredus.store.tasks.runs import WakeRow
@@ -166,7 +167,7 @@ async def test_a_waiting_task_that_is_run_early_looks_and_parks_again_without_it
 
 
 async def test_a_wake_up_that_was_lost_is_found_by_a_look(app: App, look: Look) -> None:
-    """Whoever emitted it died before it woke anybody; and the note that a task waits has lapsed."""
+    """The note that a task waits has lapsed."""
 
     @app.task
     async def order() -> Any:
@@ -178,6 +179,21 @@ async def test_a_wake_up_that_was_lost_is_found_by_a_look(app: App, look: Look) 
         await look.client.delete(keys.waiters("approved"))
         await app.emit("approved", "late")
         assert await handle.result(timeout=20) == "late"
+
+
+async def test_an_event_whose_emitter_died_is_found_by_a_look(app: App, look: Look, store: Store) -> None:
+    """It had kept the event, and woken nobody. The look removes its note."""
+
+    @app.task
+    async def order() -> Any:
+        return await current().wait_for("approved")
+
+    async with app.worker(**SETTINGS):
+        handle = await order.enqueue()
+        await parked(look, handle.id)
+        await store.emitted.emit("approved", "c" * 16, encode_event("approved", "late"), 60_000)
+        assert await handle.result(timeout=20) == "late"
+    assert await look.client.exists(keys.waiters("approved")) == 0
 
 
 async def test_what_comes_while_the_handler_leaves_is_not_missed(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

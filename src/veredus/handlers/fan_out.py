@@ -45,11 +45,8 @@ async def gather(
         record = await _spawn(run, sender, key, calls)
         run.fan_outs[key] = record
         if ALL_THERE + key in run.fields:
-            outcomes = await run.insist(
-                lambda: run.store.runs.kids(run.job.queue, run.job.id, run.mark, key, record.size)
-            )
-            if len(outcomes) == record.size:
-                return _results(run, sender, key, calls, outcomes, return_errors=return_errors)
+            outcomes = await _outcomes(run, key, record)
+            return _results(run, sender, key, calls, outcomes, return_errors=return_errors)
         run.leave(Wait("children", 0, ALL_THERE + key))
         return None
     finally:
@@ -113,6 +110,22 @@ def _queues(calls: Sequence[Call[Any]]) -> tuple[tuple[str, int, bool], ...]:
     return tuple((queue, sum(1 for _ in group), kept) for (queue, kept), group in rows)
 
 
+async def _outcomes(run: DurableRun, key: str, record: FanOutRecord) -> dict[int, bytes]:
+    """Those of all children. Outcomes that have lapsed meanwhile may still stand with the children themselves."""
+    job, store = run.job, run.store
+    outcomes = await run.insist(lambda: store.runs.kids(job.queue, job.id, run.mark, key, record.size))
+    lapsed = [
+        ChildTask(queue, child_id(job.id, run.mark, key, at), job.queue, job.id, run.mark, key, at)
+        for at, queue in enumerate(record.queue_of())
+        if at not in outcomes
+    ]
+    if lapsed:
+        found = await run.insist(lambda: store.children.look(lapsed))
+        outcomes |= {one.child.position: one.outcome for one in found if one.outcome is not None}
+    unknown = child_failure("its result is no longer kept", "unknown")
+    return {child.position: unknown for child in lapsed} | outcomes
+
+
 def _results(
     run: DurableRun,
     sender: ChildSender,
@@ -143,6 +156,12 @@ def _error(task_id: str, task_type: str, outcome: bytes) -> ChildFailed:
     kind, error = json.loads(outcome[1:])
     raised = ChildUnknown if kind == "unknown" else ChildFailed
     return raised(f"child {task_id} ({task_type}) {kind}: {error}", task_id=task_id, error=error)
+
+
+async def is_over(run: DurableRun) -> bool:
+    """Whether the parent's run has ended, whoever has settled it."""
+    mark, state = await run.store.runs.mark_and_field(run.job.queue, run.job.id, "state")
+    return mark != run.mark or state == b"completed"
 
 
 async def release(run: DurableRun) -> None:

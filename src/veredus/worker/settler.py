@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from veredus.errors import StoreError
 from veredus.events import Bus, LeaseWasLost
 from veredus.handlers.durable_run import DurableRun
-from veredus.handlers.fan_out import release
+from veredus.handlers.fan_out import is_over, release
 from veredus.model.backoff import Backoff
 from veredus.model.settlement import Complete, Done, Park, Requeue, Settlement
 from veredus.store.connection.batching import in_batches
@@ -98,26 +98,28 @@ class Settler:
             if attempt is not None:
                 self.in_flight.forget(attempt)
         if isinstance(items[0][0], Done | Complete):
-            self._release_children([attempt for _, attempt in items if attempt is not None])
+            self._release_children([attempt for _, attempt in items], set(lost))
         for position in lost:
             task_id = items[position][0].task_id
             if first_try:  # later, a lost lease most likely means that an earlier try was executed
                 self.void(queue, task_id)
 
-    def _release_children(self, attempts: Sequence[Attempt]) -> None:
-        """These have ended well: what their children left is deleted, in the background."""
-        for attempt in attempts:
-            durable = attempt.context.durable
+    def _release_children(self, attempts: Sequence[Attempt | None], lost: set[int]) -> None:
+        """These have ended well: what their children left is deleted, in the background. Those at the positions in
+        `lost` were not settled now: an earlier try may have been executed, or another worker runs the task."""
+        for position, attempt in enumerate(attempts):
+            durable = None if attempt is None else attempt.context.durable
             if durable is not None and durable.fan_outs:
-                task = asyncio.get_running_loop().create_task(self._release(durable))
+                task = asyncio.get_running_loop().create_task(self._release(durable, position not in lost))
                 self._writing.add(task)
                 task.add_done_callback(self._writing.discard)
 
-    async def _release(self, durable: DurableRun) -> None:
+    async def _release(self, durable: DurableRun, has_ended: bool) -> None:
         backoff = Backoff()
         for tries_left in range(RELEASE_TRIES, -1, -1):
             try:
-                await release(durable)
+                if has_ended or await is_over(durable):
+                    await release(durable)
                 return
             except StoreError as exc:
                 if not tries_left:

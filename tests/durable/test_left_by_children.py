@@ -1,0 +1,71 @@
+"""What children leave for their parent: it is kept until the parent has ended, and may still lapse."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.durable.test_children import SETTINGS, declare
+from tests.integration.support import Look
+from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import until
+from veredus import App, current
+from veredus.wire import keys
+
+pytestmark = VALKEY_ONLY
+
+
+async def test_outcomes_that_have_lapsed_are_read_from_the_children(app: App, look: Look) -> None:
+    double, ran = declare(app)
+
+    @app.task
+    async def later() -> list[Any]:
+        job = current()
+        found = await job.gather("pages", [double.call(n) for n in range(3)], return_errors=True)
+        await job.wait_for("go")
+        return [one if isinstance(one, int) else str(one) for one in found]
+
+    async with app.worker(**SETTINGS):
+        handle = await later.enqueue()
+        await until(lambda: _waits_for_event(look, handle.id))
+        (kids,) = await look.client.keys("*:kids:*")
+        await look.client.delete(kids)
+        gone = (await look.client.zrange(keys.completed("default"), 0, 0))[0].decode()
+        await app.inspector().delete("default", gone)
+        await app.emit("go")
+        found = await handle.result(timeout=20)
+    assert [one for one in found if isinstance(one, int)] == [2 * n for n in range(3) if not gone.endswith(f":{n}")]
+    assert sum("unknown: it is gone" in str(one) for one in found) == 1
+    assert len(ran) == 3
+
+
+async def _waits_for_event(look: Look, task_id: str) -> bool:
+    return (await look.fields(task_id)).get("waiting", b"").startswith(b"event ")
+
+
+async def test_a_worker_that_lost_the_parent_leaves_its_children_alone(
+    app: App, look: Look, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another worker runs the parent now, and needs what they returned."""
+    double, _ = declare(app)
+    gathered, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def parent() -> None:
+        await current().gather("pages", [double.call(n) for n in range(3)])
+        gathered.set()
+        await go_on.wait()
+
+    async with app.worker(**SETTINGS):
+        handle = await parent.enqueue()
+        await asyncio.wait_for(gathered.wait(), 20)
+        key = keys.task("default", handle.id)
+        held = await look.client.hget(key, "held")
+        await look.client.hset(key, "held", b"another:1:" + held.rpartition(b":")[2])
+        go_on.set()
+        await until(lambda: "another owner" in caplog.text)
+    assert len(await look.client.keys("*:kids:*")) == 1
+    assert len(await look.scores("completed")) == 3
+    await look.client.hset(key, "held", held)
