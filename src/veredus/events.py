@@ -84,6 +84,35 @@ class Aggregated:
 
 
 @dataclass(frozen=True, slots=True)
+class StepEnded:
+    """A step of a durable task ran. `outcome` is done or failed."""
+
+    queue: str
+    type: str
+    outcome: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskParked:
+    """A durable handler leaves its worker. `kind` is what it waits for: sleep, event or children."""
+
+    queue: str
+    type: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWoken:
+    """The handler of a waiting task runs again, `late` seconds after what it waited for had come."""
+
+    queue: str
+    type: str
+    kind: str
+    late: float
+
+
+@dataclass(frozen=True, slots=True)
 class RoleRestarted:
     """A role of the worker ended unexpectedly and is started again."""
 
@@ -99,6 +128,9 @@ Event = (
     | ItemDropped
     | Forwarded
     | Aggregated
+    | StepEnded
+    | TaskParked
+    | TaskWoken
     | RoleRestarted
 )
 Listener = Callable[[Event], None]

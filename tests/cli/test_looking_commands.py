@@ -15,7 +15,7 @@ from tests.cli.support import Command, fill, lasting
 from tests.inspector.support import load_dump
 from tests.support import golden
 from tests.support.waiting import PATIENCE, forever, until
-from veredus import App
+from veredus import App, current
 from veredus.cli.common import STATES
 from veredus.inspector.inspector import Inspector
 
@@ -84,6 +84,44 @@ def test_json_is_what_the_inspector_says_and_tables_are_plain(veredus: Command) 
         assert (shown.code, shown.err) == (0, ""), line
         assert text in shown.out, line
         assert not NOT_PLAIN.search(shown.out), line
+
+
+def test_a_durable_run_is_shown_as_a_timeline(veredus: Command) -> None:
+    app = App(veredus.url)
+
+    async def charge() -> str:
+        return "receipt"
+
+    @app.task
+    async def pack(n: int) -> int:
+        return n
+
+    @app.task(task_id="order-7")
+    async def order() -> None:
+        await current().step(charge)
+        await current().gather("packing", [pack.call(n) for n in range(30)])
+        await current().wait_for("approved:7")
+
+    async def until_it_waits() -> None:
+        async with app, app.worker(), app.inspector() as inspector:
+            await order.enqueue()
+
+            async def waits() -> bool:
+                run = await inspector.durable_run("default", "order-7")
+                return run is not None and run.waiting == "event approved:7"
+
+            await until(waits)
+
+    asyncio.run(until_it_waits())
+    shown = veredus.do("task show order-7").out
+    assert re.search(r"run \w+, waits for event approved:7\n", shown)
+    time = r"\d\d-\d\d \d\d:\d\d:\d\d\.\d\d\d"
+    assert re.search(rf'\n  {time} +[\d.]+ ms  done       step charge: "receipt"\n', shown)
+    assert re.search(rf"\n  {time} +[\d.]+ m?s  done       children packing: 30 of 30 have ended\n", shown)
+    assert re.search(r"\n +done       default/order-7:\w+:packing:19: 19\n +\.\.\. and 10 more\n", shown)
+    assert re.search(rf"\n  {time} +waiting    event approved:7\n", shown)
+    assert "waits: event approved:7, since" in shown
+    assert "waiting for event approved:7" in veredus.do("task list -q default -s scheduled").out
 
 
 def test_a_task_is_shown_with_its_attempts(veredus: Command) -> None:

@@ -21,7 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.processes import running
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import PATIENCE, forever, until, until_sync
-from veredus import App, ConfigError, TaskCancelled, WorkerStopped
+from veredus import App, ConfigError, TaskCancelled, WorkerStopped, current
+from veredus.errors import StepFailed
 from veredus.events import Aggregated, Bus, Event, Forwarded, ItemDropped, LeaseWasLost, TaskOverran, TaskRecovered
 from veredus.model.message import TaskMessage
 from veredus.store.store import Store
@@ -193,6 +194,36 @@ def test_events_that_are_rare() -> None:
     assert get("veredus_tasks_overran_total", {"queue": "q", "type": "t", "where": "thread"}) == 1
     assert get("veredus_items_dropped_total", {"queue": "q", "reason": "dangling"}) == 1
     assert get("veredus_group_members_aggregated_total", {"queue": "q"}) == 7
+
+
+async def test_durable_tasks_tell_of_steps_and_waits() -> None:
+    app, registry = App(), CollectorRegistry()
+
+    async def charge() -> None:
+        pass
+
+    async def broken() -> None:
+        raise ValueError("no")
+
+    @app.task(name="order")
+    async def order() -> None:
+        await current().step(charge)
+        try:
+            await current().step(broken)
+        except StepFailed:
+            await current().sleep("nap", 10)
+
+    async with app.test() as q:
+        q._work().bus.subscribe(WorkerMetrics(registry))
+        await order.enqueue()
+        await q.run_all()
+    what = {"queue": "default", "type": "order"}
+    assert registry.get_sample_value("veredus_steps_total", what | {"outcome": "done"}) == 1
+    assert registry.get_sample_value("veredus_steps_total", what | {"outcome": "failed"}) == 1
+    assert registry.get_sample_value("veredus_tasks_parked_total", what | {"kind": "sleep"}) == 1
+    woken = {"queue": "default", "kind": "sleep"}
+    assert registry.get_sample_value("veredus_wake_lateness_seconds_count", woken) == 1
+    assert registry.get_sample_value("veredus_wake_lateness_seconds_sum", woken) == 0
 
 
 def test_a_task_that_was_on_time_to_the_millisecond_counts_for_lateness_and_one_nobody_knew_of_does_not() -> None:

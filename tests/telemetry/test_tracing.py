@@ -19,8 +19,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.outbox.support import Log
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
-from veredus import App, SkipRetry
-from veredus.client.trace_metadata import SUPPLIERS
+from veredus import App, SkipRetry, current
+from veredus.client.trace_metadata import STEP_SPANS, SUPPLIERS
 from veredus.contrib.fastapi import lifespan
 from veredus.store.store import Store
 from veredus.telemetry.logs import TaskFields
@@ -57,6 +57,7 @@ def app(recorder: Recorder) -> Iterator[App]:
     yield app
     tracing.remove()
     assert SUPPLIERS == []
+    assert STEP_SPANS == []
 
 
 def context(span: ReadableSpan) -> Any:
@@ -104,6 +105,32 @@ async def test_one_trace_from_sender_through_tasks(app: App, recorder: Recorder)
     assert expected.items() <= dict(process.attributes).items()
     header = (sent.options.headers or {})["traceparent"]
     assert header.startswith(f"00-{context(send_inner).trace_id:032x}-{context(send_inner).span_id:016x}-")
+
+
+async def test_steps_are_spans_and_children_belong_to_their_parent(app: App, recorder: Recorder) -> None:
+    def charge() -> None:
+        pass
+
+    @app.task(name="child")
+    async def child() -> None:
+        pass
+
+    @app.task(name="order")
+    async def order() -> None:
+        await current().step(charge)
+        await current().run(child.call())
+
+    async with app.test() as q:
+        await order.enqueue()
+        await q.drain(raises=True)
+    step, ran = recorder.named("step charge"), recorder.named("process child")
+    sent = recorder.named("send order")
+    first, second = [span for span in recorder.spans if span.name == "process order"]
+    assert step.parent is not None
+    assert ran.parent is not None
+    assert step.parent.span_id == ran.parent.span_id == first.context.span_id
+    assert {span.context.trace_id for span in (step, ran, second, sent)} == {first.context.trace_id}
+    assert dict(step.attributes or {})["veredus.step"] == "charge"
 
 
 async def test_go_services_join_in_and_attempts_are_siblings(app: App, recorder: Recorder) -> None:

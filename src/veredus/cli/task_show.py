@@ -69,9 +69,26 @@ async def show_task(
 
 
 def _run_lines(run: RunInfo) -> Iterator[str]:
+    """The run as a timeline: when each step and wait began, for how long it took, and its children below it."""
     yield f"run {run.mark}" + (f", waits for {run.waiting}" if run.waiting else "")
     for one in run.steps:
-        yield f"  {one.outcome:<9}  {one.kind} {one.name}" + (f": {one.detail}" if one.detail else "")
+        began = f"{datetime.fromtimestamp(one.began_ms / 1000, UTC).astimezone():%m-%d %H:%M:%S.%f}"[:-3]
+        took = "" if one.seconds is None else _duration(one.seconds)
+        attempt = f" (attempt {one.attempt})" if one.attempt > 1 else ""
+        detail = f": {one.detail}" if one.detail else ""
+        yield f"  {began}  {took:>9}  {one.outcome:<9}  {one.kind} {one.name}{attempt}{detail}"
+        for child in one.children:
+            yield f"{'':>31}{child.outcome:<9}  {child.queue}/{child.id}" + (
+                f": {child.detail}" if child.detail else ""
+            )
+        if one.size > len(one.children):
+            yield f"{'':>31}... and {one.size - len(one.children):,} more"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms"
+    return f"{seconds:.1f} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def _lines(one: AttemptInfo) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veredus.client.call import Call
 from veredus.client.templates import OptionsTemplate
+from veredus.client.trace_metadata import with_trace
 from veredus.errors import ConfigError, QueueClosed, WouldWaitForItself
 from veredus.model.durable import ANCESTORS, CHILD_RETENTION, PARENT
 from veredus.model.options import Options
@@ -115,4 +116,5 @@ def _child_options(options: Options, parent: ParentTask) -> Options:
             f"a child with order_key={options.order_key!r} in queue {options.queue!r} could begin only when its "
             "parent has ended, which waits for it"
         )
-    return options.merged({"retention": max(options.retention or 0, CHILD_RETENTION), "headers": parent.headers()})
+    headers = {**with_trace(options.headers), **parent.headers()}
+    return options.merged({"retention": max(options.retention or 0, CHILD_RETENTION), "headers": headers})

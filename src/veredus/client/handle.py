@@ -14,6 +14,7 @@ from veredus.errors import ConfigError
 if TYPE_CHECKING:
     from veredus.client.handle_queries import HandleQueries
     from veredus.model.attempts import AttemptInfo
+    from veredus.model.run_info import RunInfo
     from veredus.model.task_status import CancelOutcome, Progress, Status
 
 T = TypeVar("T", covariant=True)
@@ -105,6 +106,16 @@ class Handle(Generic[T]):
         """`attempts` for synchronous code."""
         queries = self._connected_queries
         return queries.run(queries.attempts(self))
+
+    async def durable_run(self) -> RunInfo | None:
+        """What a durable task has done so far: its steps and waits, its children, and what it waits for. None if it has
+        used none of them, or is gone."""
+        return await self._connected_queries.durable_run(self)
+
+    def durable_run_sync(self) -> RunInfo | None:
+        """`durable_run` for synchronous code."""
+        queries = self._connected_queries
+        return queries.run(queries.durable_run(self))
 
     def progress(self) -> AsyncIterator[Progress]:
         """`async for step in handle.progress():` yields what the handler reports, starting with the last report,

@@ -15,8 +15,10 @@ from veredus.model.attempts import AttemptInfo
 from veredus.model.checks import choice
 from veredus.model.durable import GATHER, FanOutRecord, child_id
 from veredus.model.failure import read_traceback
+from veredus.model.run_info import RunInfo
 from veredus.model.task_status import CancelOutcome, Progress, Status, check_then, read_progress
 from veredus.model.verdict import CANCELED
+from veredus.store.inspect.durable_runs import DurableRunReader
 from veredus.store.inspect.queues import Queues
 from veredus.store.inspect.tasks import Tasks
 from veredus.store.tasks import results
@@ -100,6 +102,9 @@ class HandleQueries:
 
     async def attempts(self, handle: Handle[Any]) -> list[AttemptInfo]:
         return await Attempts(self._client().store.redis).of(await self.queue_of(handle), handle.id) or []
+
+    async def durable_run(self, handle: Handle[Any]) -> RunInfo | None:
+        return await DurableRunReader(self._client().store.redis).of(await self.queue_of(handle), handle.id)
 
     async def progress(self, handle: Handle[Any]) -> AsyncIterator[Progress]:
         last: Progress | None = None

@@ -1,10 +1,18 @@
-"""Adds the current trace, while one is recorded, to the metadata of messages to clients."""
+"""The current trace, while one is recorded: in the metadata of messages to clients, in children, around steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from veredus.model.job import Job
 
 Supplier = Callable[[], Mapping[str, str]]
+StepSpan = Callable[[str, Job], AbstractContextManager[Any]]
+
+STEP_SPANS: list[StepSpan] = []
+"""Opened around every step of a durable task, with its name."""
 
 SUPPLIERS: list[Supplier] = []
 """Called for every message. One function per process, because a trace covers all of its apps."""

@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple, cast, overload
 
 from veredus.errors import ConfigError
-from veredus.handlers.durable_run import STEP_KEY, DurableRun, HandlerParked
+from veredus.handlers.durable_run import DurableRun, HandlerParked
 from veredus.handlers.fan_out import gather
+from veredus.handlers.steps import STEP_KEY, step
 from veredus.model.durable import KEPT
 from veredus.wire.results import result_decoder
 
@@ -69,7 +70,7 @@ class DurableCalls:
         `name` identifies the step; the default is the function's name, with a number if it is used again. A failure is
         tried again `retries` times, `delay` seconds later; then it raises StepFailed.
         """
-        return await self._durable().step(function, args, name, _count(retries), delay)
+        return await step(self._durable(), function, args, name, _count(retries), delay)
 
     def step_sync(
         self,
@@ -82,7 +83,7 @@ class DurableCalls:
         """`step` for handlers in threads."""
         self._refuse_parking()
         run = self._durable()
-        return cast(T, self._blocking(run.step(function, args, name, _count(retries), delay)))
+        return cast(T, self._blocking(step(run, function, args, name, _count(retries), delay)))
 
     @property
     def step_key(self) -> str:

@@ -4,37 +4,24 @@ a worker."""
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from veredus.errors import (
-    ConnectionLost,
-    LeaseLost,
-    NotReady,
-    PayloadError,
-    ResultError,
-    RevokeTask,
-    ServerFull,
-    SkipRetry,
-    StepFailed,
-    StepResultError,
-)
+from veredus.clock import Clock
+from veredus.errors import ConnectionLost, LeaseLost, NotReady, ServerFull
+from veredus.events import Event, TaskParked, TaskWoken
 from veredus.model.backoff import Backoff
 from veredus.model.durable import (
     ALL_THERE,
+    BEGAN,
     EVENT,
     FAILED,
     GATHER,
     KEPT,
-    LARGEST_RESULT,
-    MOST_FIELDS,
     SLEEP,
     STEP,
     CallNames,
@@ -43,50 +30,49 @@ from veredus.model.durable import (
     Wait,
     check_durable_name,
     child_id,
-    failure_record,
-    identity,
     is_outcome,
-    read_failure,
     shown_name,
-    step_name,
 )
-from veredus.model.failure import describe
 from veredus.model.job import Job
 from veredus.model.options import seconds
+from veredus.model.run_info import read_waiting
 from veredus.store.store import Store
 from veredus.store.tasks.children import ChildTask
 from veredus.store.tasks.emitted import Waiter
-from veredus.store.tasks.runs import KidRow, StepRow
-from veredus.wire.results import Decode, encode_result, result_decoder
+from veredus.store.tasks.runs import KidRow, OpenedRun, StepRow
 
 logger = logging.getLogger("veredus.worker")
 
 T = TypeVar("T")
-
-STEP_KEY: ContextVar[str] = ContextVar("veredus_step_key")
 
 
 class HandlerParked(BaseException):
     """Raised in the thread of a handler that waits: it unwinds, and begins again when what it waits for has come."""
 
 
-class DurableRun:
-    """One attempt. Used on the worker's loop; `park` tells the attempt that its handler leaves."""
+class Surroundings(NamedTuple):
+    """What a run needs of its worker."""
 
-    def __init__(
-        self,
-        store: Store,
-        job: Job,
-        owner: str,
-        park: Callable[[Wait], None],
-        run_sync: Callable[[Callable[[], Any]], Awaitable[Any]],
-    ) -> None:
-        """`run_sync` runs a function in a thread."""
+    clock: Clock
+    park: Callable[[Wait], None]
+    """Tells the attempt that its handler leaves."""
+    run_sync: Callable[[Callable[[], Any]], Awaitable[Any]]
+    """Runs a function in a thread."""
+    tell: Callable[[Event], None]
+    crash: Callable[[str, str, int], bool] | None = None
+    """In tests: asked `inside` each step before its result is written and `after` each durable call, with its name and
+    number. If it returns True, the worker has died there."""
+
+
+class DurableRun:
+    """One attempt. Used on the worker's loop."""
+
+    def __init__(self, store: Store, job: Job, owner: str, around: Surroundings) -> None:
         self.store = store
-        self._run_sync = run_sync
         self.job = job
         self.owner = owner
-        self._park = park
+        self._around = around
+        self.run_sync, self.tell = around.run_sync, around.tell
         self.fields: dict[str, bytes] = {}
         self._failures: dict[str, bytes] = {}
         """Failed steps that the handler has caught: they are stored with its next write."""
@@ -100,81 +86,31 @@ class DurableRun:
         self.fan_outs: dict[str, FanOutRecord] = {}
         """Those that this attempt knows of, by name."""
         self.parking = False
+        self._passed = 0
+        self._has_crashed = False
 
-    # Steps.
+    def now_ms(self) -> int:
+        return round(self._around.clock.time() * 1000)
 
-    async def step(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        name: str | None,
-        retries: int,
-        delay: float | timedelta,
-    ) -> Any:
-        """Run it unless it has succeeded before; its result as it was kept."""
-        given = step_name(function) if name is None else check_durable_name("name", name)
-        pause = seconds("delay", delay)
-        await self.check_alive(given)
-        field = self.names.take(STEP, given, identity(function))
-        self.open_calls.enter(field, is_named=name is not None, is_wait=False)
-        try:
-            await self.read()
-            kept = self.fields.get(field)
-            if kept is None:
-                kept = await self._run_step(field, function, args, retries, pause)
-            if kept[:1] == FAILED:
-                raise StepFailed(shown_name(field), *read_failure(kept))
-            return _decoded(shown_name(field), function, kept)
-        finally:
-            self.open_calls.leave(field, is_wait=False)
+    def keep_failure(self, field: str, record: bytes) -> None:
+        """A step has failed: if the handler goes on, that is stored with its next write."""
+        self._failures[field] = record
 
-    async def _run_step(
-        self,
-        field: str,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        retries: int,
-        pause: float,
-    ) -> bytes:
-        if len(self.fields) >= MOST_FIELDS:
-            raise StepResultError(
-                f"step {shown_name(field)!r}: a task keeps {MOST_FIELDS:,} steps and waits; end a long loop by "
-                "enqueueing the next task in a step"
-            )
-        token = STEP_KEY.set(f"{self.job.id}:{self.mark}:{shown_name(field)}")
-        try:
-            value = await self._try_step(function, args, retries, pause)
-        except (SkipRetry, RevokeTask, StepFailed, LeaseLost):
-            raise
-        except Exception as exc:
-            self._failures[field] = failure_record(type(exc).__name__, describe(exc).partition(": ")[2])
-            raise StepFailed(shown_name(field), *read_failure(self._failures[field])) from exc
-        finally:
-            STEP_KEY.reset(token)
-        kept = KEPT + _encoded(shown_name(field), value)
-        await self.write({field: kept})
-        return kept
+    def inside(self, field: str) -> None:
+        """The effect of a step has happened, and its result is not written yet."""
+        if self._around.crash is not None:
+            self._crash("inside", field)
 
-    async def _try_step(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        retries: int,
-        pause: float,
-    ) -> Any:
-        for tries_left in range(retries, -1, -1):
-            try:
-                if inspect.iscoroutinefunction(_plain(function)):
-                    return await function(*args)
-                value = await self._run_sync(lambda: function(*args))
-                return await value if inspect.isawaitable(value) else value
-            except (SkipRetry, RevokeTask, StepFailed, LeaseLost):
-                raise
-            except Exception:
-                if not tries_left:
-                    raise
-                await asyncio.sleep(pause)
-        raise AssertionError("the last try returns or raises")
+    def passed(self, field: str) -> None:
+        """A durable call returns."""
+        if self._around.crash is not None:
+            self._passed += 1
+            self._crash("after", field)
+
+    def _crash(self, where: str, field: str) -> None:
+        if self._around.crash is not None and self._around.crash(where, shown_name(field), self._passed):
+            self._has_crashed = True
+            raise HandlerParked("the test ended its worker here")
 
     # Waits. Each returns its outcome, or None after it has told the attempt that the handler leaves.
 
@@ -190,6 +126,7 @@ class DurableRun:
             if ends is None:
                 ends = await self._note_wait(field, ms)
             if int(ends) <= self._now_ms:
+                self.passed(field)
                 return KEPT
             self.leave(Wait("sleep", int(ends), field))
             return None
@@ -213,6 +150,7 @@ class DurableRun:
                 if event or 0 < int(value) <= self._now_ms:
                     value = await self._note_wait(field, ms, event or b"")
             if is_outcome(value):
+                self.passed(field)
                 return value
             self.leave(Wait("event", int(value), field))
             return None
@@ -235,7 +173,8 @@ class DurableRun:
 
     def leave(self, wait: Wait) -> None:
         self.parking = True
-        self._park(wait)
+        self.tell(TaskParked(self.job.queue, self.job.type, wait.kind))
+        self._around.park(wait)
 
     async def left(self) -> None:
         """Until the handler is cancelled, because its attempt ends."""
@@ -251,6 +190,8 @@ class DurableRun:
     # The store.
 
     async def check_alive(self, name: str) -> None:
+        if self._has_crashed:
+            raise HandlerParked(name)
         if self.parking:
             await asyncio.sleep(0)  # a loop that catches everything must not block the event loop
             raise asyncio.CancelledError(
@@ -274,10 +215,23 @@ class DurableRun:
         if opened is None:
             self.lose()
         else:
-            self._now_ms, self.mark, self.fields = opened.now_ms, opened.mark, opened.fields
-            self.order_key = opened.order_key
+            self._now_ms, self.mark, self.order_key = opened.now_ms, opened.mark, opened.order_key
+            self._note_wake(opened)
+            self.fields = {field: value for field, value in opened.fields.items() if not field.startswith(BEGAN)}
             if opened.was_archived:
                 await self._forget_failures()
+
+    def _note_wake(self, opened: OpenedRun) -> None:
+        """Tell how long after the end of its wait the handler runs again."""
+        wait = read_waiting(opened.woke)
+        if wait is None:
+            return
+        field = wait.field if wait.kind != "children" else GATHER + wait.field[len(ALL_THERE) :]
+        came = opened.fields.get(BEGAN + field, b"").split(b" ")[1:]
+        ended = int(came[0]) if came else wait.ends
+        if ended:
+            late = max(0, opened.now_ms - ended) / 1000
+            self.tell(TaskWoken(self.job.queue, self.job.type, wait.kind, late))
 
     async def _forget_failures(self) -> None:
         """It was archived and is run again: failed steps run again, and children that are still archived."""
@@ -332,41 +286,3 @@ def _seen(opening: asyncio.Task[None]) -> None:
     """Whoever waits for it gets its error; nobody may be left."""
     if not opening.cancelled():
         opening.exception()
-
-
-def _encoded(name: str, value: Any) -> bytes:
-    if value is None:
-        return b""
-    try:
-        data = b"b" + value if isinstance(value, bytes) else b"j" + encode_result(value, f"step {name}")
-    except ResultError as exc:
-        raise StepResultError(f"step {name!r}: {exc}") from exc
-    if len(data) > LARGEST_RESULT:
-        raise StepResultError(
-            f"step {name!r} returned {len(data):,} bytes, {LARGEST_RESULT:,} can be kept: store large data elsewhere "
-            "and return its address"
-        )
-    return data
-
-
-def _decoded(name: str, function: Callable[..., Any], kept: bytes) -> Any:
-    """As the function's annotation says, the first time and at each replay."""
-    if len(kept) == 1:
-        return None
-    if kept[1:2] == b"b":
-        return kept[2:]
-    try:
-        return _decoder(_plain(function))(kept[2:])
-    except PayloadError as exc:
-        raise StepResultError(f"step {name!r}: what was kept no longer fits what it returns: {exc}") from exc
-
-
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function inside a task or a partial."""
-    inner: Callable[..., Any] = inspect.unwrap(getattr(function, "func", function))
-    return inner
-
-
-@lru_cache(256)
-def _decoder(function: Callable[..., Any]) -> Decode:
-    return result_decoder(function)

@@ -13,6 +13,7 @@ from veredus.errors import ChildFailed, ChildUnknown, PayloadError, StepChanged,
 from veredus.model.durable import (
     ALL_THERE,
     ANCESTORS,
+    BEGAN,
     FAILED,
     GATHER,
     PORTION,
@@ -40,12 +41,14 @@ async def gather(
     try:
         await run.read()
         if not calls:
+            run.passed(field)
             return []
         key = field[len(GATHER) :]
         record = await _spawn(run, sender, key, calls)
         run.fan_outs[key] = record
         if ALL_THERE + key in run.fields:
             outcomes = await _outcomes(run, key, record)
+            run.passed(field)
             return _results(run, sender, key, calls, outcomes, return_errors=return_errors)
         run.leave(Wait("children", 0, ALL_THERE + key))
         return None
@@ -63,7 +66,7 @@ async def _spawn(run: DurableRun, sender: ChildSender, key: str, calls: Sequence
     if known is None:
         await run.insist(lambda: sender.check_open(checked))
         record = FanOutRecord(len(calls), digest, 0, _queues(calls))
-        await run.write({GATHER + key: record.pack()})
+        await run.write({GATHER + key: record.pack(), BEGAN + GATHER + key: b"%d" % run.now_ms()})
     else:
         record = FanOutRecord.unpack(known)
         if (record.size, record.digest) != (len(calls), digest):

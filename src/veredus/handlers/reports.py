@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 from collections.abc import Callable, Coroutine
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from veredus.client.children import ChildSender
 from veredus.clock import Clock
 from veredus.errors import LeaseLost, StoreError
-from veredus.handlers.durable_run import DurableRun
+from veredus.events import Bus
+from veredus.handlers.durable_run import DurableRun, Surroundings
 from veredus.handlers.executors.threads import ThreadPool
 from veredus.handlers.request_answers import RequestAnswers, RequestClient
 from veredus.model.backoff import Backoff
@@ -66,8 +68,12 @@ class Reports:
         threads: ThreadPool,
         on_park: Callable[[Context], None],
         children: ChildSender,
+        bus: Bus,
     ) -> None:
         """`threads` run steps that are not async. `on_park`: this handler waits for something, and is to leave."""
+        self._bus = bus
+        self.crash: Callable[[Context, str, str, int], bool] | None = None
+        """In tests: see `Surroundings.crash`."""
         self._threads = threads
         self.children = children
         self._store = store
@@ -119,7 +125,9 @@ class Reports:
             context.wait = wait
             self._on_park(context)
 
-        return DurableRun(self._store, context.job, owner, park, self._threads.submit)
+        crash = None if self.crash is None else functools.partial(self.crash, context)
+        around = Surroundings(self._clock, park, self._threads.submit, self._bus.emit, crash)
+        return DurableRun(self._store, context.job, owner, around)
 
     def run_blocking(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """For threads: the result of a coroutine that runs on the worker's loop."""

@@ -27,7 +27,7 @@ from veredus.model.info import (
 )
 from veredus.model.lifecycle import State
 from veredus.model.redaction import Redact
-from veredus.model.run_info import RunInfo
+from veredus.model.run_info import ChildLink, RunInfo
 from veredus.model.waiting import WaitInfo
 from veredus.store.connection.redis import Redis
 from veredus.store.inspect.checkups import Checkups
@@ -111,6 +111,16 @@ class InspectorReader:
     async def durable_run(self, queue: str, task_id: str) -> RunInfo | None:
         """What a durable task has done so far: its steps, waits and children; None if it has used none of them."""
         return self._redaction.run(await self._runs.of(queue, task_id))
+
+    async def children(self, queue: str, task_id: str, name: str, *, page: int = 1, size: int = 100) -> list[ChildLink]:
+        """One page of the children of a durable task's `gather` (or `run`) with this name, in the order of its
+        calls."""
+        if page < 1 or size < 1:
+            raise ConfigError("page" if page < 1 else "size", min(page, size), "a number from 1 on")
+        found = await self._runs.children(queue, task_id, name, (page - 1) * size, size)
+        if found is None:
+            raise await self._no_task(queue, f"{task_id} with children {name!r}")
+        return list(map(self._redaction.child, found))
 
     async def waits(self, queue: str, task_id: str) -> list[WaitInfo]:
         """Why a task does not run now: its order key and the task that holds it, a limit, its due time, a paused queue,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from veredus.model.error_groups import ErrorGroupInfo
 from veredus.model.info import SchedulerEntryInfo, ServerInfo, TaskInfo
 from veredus.model.redaction import Redact, Sensitive, redacted, redacted_bytes
-from veredus.model.run_info import RunInfo
+from veredus.model.run_info import ChildLink, RunInfo
 
 
 class Redaction:
@@ -39,7 +39,11 @@ class Redaction:
         """What steps returned is left out: nobody can say of which kind it is."""
         if self._redact is None or run is None:
             return run
-        return replace(run, steps=tuple([replace(step, detail="") for step in run.steps]))
+        steps = [replace(one, detail="", children=tuple(map(self.child, one.children))) for one in run.steps]
+        return replace(run, steps=tuple(steps))
+
+    def child(self, child: ChildLink) -> ChildLink:
+        return child if self._redact is None else replace(child, detail="")
 
     def server(self, server: ServerInfo) -> ServerInfo:
         if self._redact is None:

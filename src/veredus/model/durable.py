@@ -21,6 +21,8 @@ RESERVED = "veredus:"
 STEP, SLEEP, EVENT, GATHER, ALL_THERE = "s:", "z:", "e:", "g:", "o:"
 """What the fields of a task's hash begin with: the result of a step, the end of a sleep, the outcome of a wait, what is
 known of a fan-out, and whether all outcomes of its children are there."""
+BEGAN = "b:"
+"""In front of the field of a wait or fan-out: when it began and when its outcome came, in Unix ms. For people."""
 CHILD_RETENTION = 86400
 """Seconds for which a child that has ended is kept at least."""
 PORTION = 500
@@ -58,14 +60,34 @@ def shown_name(field: str) -> str:
     return field[2:].replace("\0", " #")
 
 
-def failure_record(kind: str, text: str) -> bytes:
-    """A failed step, as it is kept."""
-    return FAILED + json.dumps([kind, text]).encode()
+class StepRecord(NamedTuple):
+    """A step that has ended, as it is kept."""
+
+    is_failure: bool
+    began_ms: int
+    took_us: int
+    attempt: int
+    data: bytes
+    """Its encoded result, or the class and the text of its error."""
+
+    def pack(self) -> bytes:
+        sign = FAILED if self.is_failure else KEPT
+        return b"%s%d %d %d %s" % (sign, self.began_ms, self.took_us, self.attempt, self.data)
+
+    @classmethod
+    def unpack(cls, value: bytes) -> StepRecord:
+        began, took, attempt, data = value[1:].split(b" ", 3)
+        return cls(value[:1] == FAILED, int(began), int(took), int(attempt), data)
+
+    @property
+    def failure(self) -> tuple[str, str]:
+        kind, text = json.loads(self.data)
+        return kind, text
 
 
-def read_failure(value: bytes) -> tuple[str, str]:
-    kind, text = json.loads(value[1:])
-    return kind, text
+def pack_failure(kind: str, text: str) -> bytes:
+    """The data of a step that has failed."""
+    return json.dumps([kind, text]).encode()
 
 
 def check_durable_name(field: str, name: object) -> str:

@@ -7,12 +7,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from veredus.model.durable import EVENT, FAILED, GATHER, SLEEP, STEP, FanOutRecord, Wait, is_outcome, shown_name
+from veredus.model.durable import (
+    BEGAN,
+    EVENT,
+    FAILED,
+    GATHER,
+    KEPT,
+    SLEEP,
+    STEP,
+    FanOutRecord,
+    StepRecord,
+    Wait,
+    is_outcome,
+    shown_name,
+)
 from veredus.model.info import instant_text
 
 EXCERPT = 200
 """Characters of a result that are shown."""
 _KINDS = {STEP: "step", SLEEP: "sleep", EVENT: "event", GATHER: "children"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLink:
+    """One child of a fan-out."""
+
+    queue: str
+    id: str
+    outcome: str
+    """done, failed, cancelled, refused, unknown, or waiting while it has none."""
+    detail: str = ""
+    """An excerpt of its result, or its error."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"queue": self.queue, "id": self.id, "outcome": self.outcome, "detail": self.detail}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +54,21 @@ class StepInfo:
     """done, failed, timed out, or waiting."""
     detail: str = ""
     """An excerpt of the result, the error, when a sleep ends, or how many children have ended."""
+    began_ms: int = 0
+    """When it began, in Unix ms; 0 if unknown."""
+    seconds: float | None = None
+    """How long a step ran or a wait lasted; None while it waits."""
+    attempt: int = 0
+    """The attempt in which a step ran; 0 for waits."""
+    size: int = 0
+    """How many children it has."""
+    children: tuple[ChildLink, ...] = ()
+    """The first of them."""
+
+    def as_dict(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {"kind": self.kind, "name": self.name, "outcome": self.outcome, "detail": self.detail}
+        shown |= {"began": instant_text(self.began_ms * 1_000_000), "seconds": self.seconds, "attempt": self.attempt}
+        return shown | {"size": self.size, "children": [child.as_dict() for child in self.children]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +77,12 @@ class RunInfo:
 
     mark: str
     steps: tuple[StepInfo, ...]
+    """In the order in which they began."""
     waiting: str = ""
     """What it waits for; empty while it does not wait."""
 
     def as_dict(self) -> dict[str, Any]:
-        steps = [
-            {"kind": one.kind, "name": one.name, "outcome": one.outcome, "detail": one.detail} for one in self.steps
-        ]
-        return {"mark": self.mark, "waiting": self.waiting, "steps": steps}
+        return {"mark": self.mark, "waiting": self.waiting, "steps": [one.as_dict() for one in self.steps]}
 
 
 def read_waiting(text: str) -> Wait | None:
@@ -50,38 +91,97 @@ def read_waiting(text: str) -> Wait | None:
     return Wait(parts[0], int(parts[1]), parts[3]) if len(parts) == 4 and parts[1].isdigit() else None
 
 
-def waiting_text(wait: Wait) -> str:
-    """`event approved:7 until 2030-01-01T00:00:00Z`."""
+def waiting_since(text: str) -> int:
+    """When the wait in this field began, in Unix ms; 0 if it is damaged."""
+    parts = text.split(" ", 3)
+    return int(parts[2]) if len(parts) == 4 and parts[2].isdigit() else 0
+
+
+def waiting_text(wait: Wait, counted: tuple[int, int] | None = None) -> str:
+    """`event approved:7 until 2030-01-01T00:00:00Z`, `children pages, 12 of 100 have ended`."""
     ends = f" until {instant_text(wait.ends * 1_000_000)}" if wait.ends else ""
-    return f"{wait.kind} {shown_name(wait.field)}{ends}"
+    return f"{wait.kind} {shown_name(wait.field)}{ended_text(counted)}{ends}"
 
 
-def run_info(mark: str, fields: Mapping[str, bytes], waiting: str, ended: Mapping[str, int]) -> RunInfo:
-    """`ended`: of each fan-out, how many children have an outcome."""
+def ended_text(counted: tuple[int, int] | None) -> str:
+    """Of so many children, so many have ended."""
+    return "" if counted is None else f", {min(counted):,} of {counted[1]:,} have ended"
+
+
+def run_info(
+    mark: str,
+    fields: Mapping[str, bytes],
+    waiting: str,
+    ended: Mapping[str, int],
+    children: Mapping[str, tuple[ChildLink, ...]],
+) -> RunInfo:
+    """`ended` and `children`: of each fan-out, how many children have an outcome, and the first of them."""
     steps = []
     for field, value in fields.items():
-        kind = _KINDS.get(field[:2])
-        if kind is not None:
-            steps.append(StepInfo(kind, shown_name(field), *_outcome(field, value, ended.get(field[2:], 0))))
+        kind = field[:2]
+        if kind == STEP:
+            steps.append(_step(field, StepRecord.unpack(value)))
+        elif kind in _KINDS:
+            began, came = _span(fields.get(BEGAN + field, b""))
+            outcome, detail = _outcome(kind, value, ended.get(field[2:], 0))
+            if kind == SLEEP:
+                came = int(value)
+            size = FanOutRecord.unpack(value).size if kind == GATHER else 0
+            seconds = (came - began) / 1000 if began and came and outcome != "waiting" else None
+            name, links = shown_name(field), children.get(field[2:], ())
+            steps.append(StepInfo(_KINDS[kind], name, outcome, detail, began, seconds, 0, size, links))
     wait = read_waiting(waiting)
-    return RunInfo(mark, tuple(steps), waiting_text(wait) if wait is not None else "")
+    if wait is not None:  # a sleep is over as soon as its task no longer waits for it
+        steps = [one if one.name != shown_name(wait.field) else _waits(one) for one in steps]
+    counted = None
+    if wait is not None and wait.kind == "children" and (record := fields.get(GATHER + wait.field[2:])):
+        counted = ended.get(wait.field[2:], 0), FanOutRecord.unpack(record).size
+    steps.sort(key=lambda one: one.began_ms)
+    return RunInfo(mark, tuple(steps), waiting_text(wait, counted) if wait is not None else "")
 
 
-def _outcome(field: str, value: bytes, ended: int) -> tuple[str, str]:
-    kind = field[:2]
+def child_link(queue: str, task_id: str, outcome: bytes) -> ChildLink:
+    """A child, from the beginning of its outcome."""
+    if not is_outcome(outcome):
+        return ChildLink(queue, task_id, "waiting")
+    if outcome[:1] == KEPT:
+        return ChildLink(queue, task_id, "done", _excerpt(outcome[2:]))
+    try:
+        kind, error = json.loads(outcome[1:])
+    except ValueError:  # only the beginning of a long error
+        return ChildLink(queue, task_id, "failed", _excerpt(outcome[1:]))
+    return ChildLink(queue, task_id, kind, error)
+
+
+def _step(field: str, record: StepRecord) -> StepInfo:
+    outcome = "failed" if record.is_failure else "done"
+    detail = ": ".join(part for part in record.failure if part) if record.is_failure else _excerpt(record.data[1:])
+    seconds = record.took_us / 1e6
+    return StepInfo("step", shown_name(field), outcome, detail, record.began_ms, seconds, record.attempt)
+
+
+def _waits(one: StepInfo) -> StepInfo:
+    if one.kind != "sleep":
+        return one
+    return StepInfo(one.kind, one.name, "waiting", one.detail, one.began_ms)
+
+
+def _span(value: bytes) -> tuple[int, int]:
+    """When a wait began and when its outcome came; 0 if unknown."""
+    parts = [*value.split(b" "), b"", b""]
+    began, came = [int(part) if part.isdigit() else 0 for part in parts[:2]]
+    return began, came
+
+
+def _outcome(kind: str, value: bytes, ended: int) -> tuple[str, str]:
     if kind == GATHER:
-        record = FanOutRecord.unpack(value)
-        ended = ended if ended < record.size else record.size
-        return ("done" if ended == record.size else "waiting"), f"{ended:,} of {record.size:,} have ended"
+        size = FanOutRecord.unpack(value).size
+        return ("done" if ended >= size else "waiting"), ended_text((ended, size))[2:]
     if kind == SLEEP:
-        return "waiting", f"ends {instant_text(int(value) * 1_000_000)}"
-    if kind == EVENT:
-        if not is_outcome(value):
-            return "waiting", f"until {instant_text(int(value) * 1_000_000)}" if int(value) else ""
-        return ("timed out", "") if value[:1] == FAILED else ("done", _excerpt(value[1:]))
-    if value[:1] == FAILED:
-        return "failed", ": ".join(part for part in json.loads(value[1:]) if part)
-    return "done", _excerpt(value[2:])
+        return "done", f"ends {instant_text(int(value) * 1_000_000)}"
+    if not is_outcome(value):
+        return "waiting", f"until {instant_text(int(value) * 1_000_000)}" if int(value) else ""
+    return ("timed out", "") if value[:1] == FAILED else ("done", _excerpt(value[1:]))
 
 
 def _excerpt(data: bytes) -> str:

@@ -32,6 +32,8 @@ class End(Enum):
     """Another worker has the task: this one writes nothing."""
     PARKED = "parked"
     """The handler waits for something: it has left its worker, and begins again when that has come."""
+    CRASHED = "crashed"
+    """Only in tests: its worker has died, as far as the test is concerned."""
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ class WaitInfo:
     """One reason why a task does not run now. Instants are Unix milliseconds, 0 if unknown."""
 
     reason: str
-    """`order key`, `limit`, `due`, `paused`, `no worker` (none serves the queue) or `unknown type` (no worker of the
-    queue has a handler for it)."""
+    """`sleep`, `event` or `children` (a durable task), `order key`, `limit`, `due`, `paused`, `no worker` (none serves
+    the queue) or `unknown type` (no worker of the queue has a handler for it)."""
     name: str = ""
-    """The order key or the limit."""
+    """The order key, the limit, or what a durable task waits for."""
     held_by: str = ""
     """The task that holds the order key."""
     holder_state: str = ""

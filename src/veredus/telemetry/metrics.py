@@ -13,10 +13,13 @@ from veredus.events import (
     ItemDropped,
     LeaseWasLost,
     RoleRestarted,
+    StepEnded,
     TaskEnded,
     TaskOverran,
+    TaskParked,
     TaskRecovered,
     TaskStarted,
+    TaskWoken,
 )
 
 DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
@@ -52,6 +55,14 @@ class WorkerMetrics:
         self._recovered = counter("tasks_recovered", "Tasks recovered from dead workers.", "queue", "type", "action")
         self._dropped = counter("items_dropped", "Queue entries that could not be run.", "queue", "reason")
         self._aggregated = counter("group_members_aggregated", "Group members that were aggregated.", "queue")
+        self._steps = counter("steps", "Steps of durable tasks that ran.", "queue", "type", "outcome")
+        self._parks = counter("tasks_parked", "Durable handlers that left to wait.", "queue", "type", "kind")
+        self._wakes = histogram(
+            "wake_lateness_seconds",
+            "Time from the end of a wait until its handler runs again.",
+            ("queue", "kind"),
+            LATENESS,
+        )
         self._restarted = counter("role_restarts", "Restarts of roles of the worker.", "role")
 
     def __call__(self, event: Event) -> None:
@@ -63,6 +74,12 @@ class WorkerMetrics:
             running.dec()
             attempts.inc()
             duration.observe(event.seconds)
+        elif isinstance(event, StepEnded):
+            self._steps.labels(self._queue(event.queue), self._type(event.type), event.outcome).inc()
+        elif isinstance(event, TaskParked):
+            self._parks.labels(self._queue(event.queue), self._type(event.type), event.kind).inc()
+        elif isinstance(event, TaskWoken):
+            self._wakes.labels(self._queue(event.queue), event.kind).observe(event.late)
         elif isinstance(event, Forwarded):
             self._forwarded.labels(self._queue(event.queue)).inc(event.moved)
             if event.late is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from veredus.app import App
 from veredus.client.call import Call
 from veredus.client.client import Send
 from veredus.client.handle import Handle
-from veredus.client.trace_metadata import SUPPLIERS
+from veredus.client.trace_metadata import STEP_SPANS, SUPPLIERS
 from veredus.errors import Retry, RevokeTask, SkipRetry
 from veredus.model.job import Job
 from veredus.model.options import Options
@@ -36,12 +37,14 @@ class Tracing:
         app.send_middlewares.insert(0, self._send)
         app.middlewares.insert(0, self._run)
         SUPPLIERS.append(self.inject)
+        STEP_SPANS.append(self._step)
 
     def remove(self) -> None:
         """Stop recording. Workers that are already running continue to record."""
         self._app.send_middlewares.remove(self._send)
         self._app.middlewares.remove(self._run)
         SUPPLIERS.remove(self.inject)
+        STEP_SPANS.remove(self._step)
 
     def inject(self) -> Mapping[str, str]:
         """The current context as headers."""
@@ -110,6 +113,11 @@ class Tracing:
                 span.set_attribute("veredus.task.deferred", True)
                 deferred = exc  # raised below, because an exception that leaves the span marks it as failed
         raise deferred
+
+    def _step(self, name: str, job: Job) -> AbstractContextManager[Span]:
+        """A step that runs; one whose result is kept already has no span."""
+        attributes = {"messaging.message.id": job.id, "veredus.task.type": job.type, "veredus.step": name}
+        return self._tracer.start_as_current_span(f"step {name}", attributes=attributes)
 
 
 def _attributes(operation: str, task_type: str, queue: str) -> dict[str, Any]:

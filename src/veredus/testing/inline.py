@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import logging
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from veredus.client.client import Client
 from veredus.errors import StoreError
 from veredus.events import Event, ItemDropped, TaskEnded
+from veredus.handlers.context import Context
 from veredus.handlers.lifespan import close, open_lifespan
 from veredus.model.build import new_id
 from veredus.model.grouping import backoff, find
@@ -20,6 +22,7 @@ from veredus.store.store import Store
 from veredus.store.tasks.groups import MADE, GroupProbe
 from veredus.testing.clock import ManualClock
 from veredus.worker.group_runner import StagedSet
+from veredus.worker.roles.child_relayer import relay
 from veredus.worker.wait_looker import WaitLooker
 from veredus.worker.worker import Worker
 
@@ -29,8 +32,21 @@ SET_SECONDS = 120.0
 AT_ONCE = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedCrash:
+    """Where a worker dies, once: `inside` or `after` a durable call, given by its name or its number in the attempt."""
+
+    where: str
+    what: str | int
+
+    def fits(self, where: str, name: str, number: int) -> bool:
+        return where == self.where and self.what == (name if isinstance(self.what, str) else number)
+
+
 class InlineWorker(Worker):
     """The real worker's parts, called in turn. Nothing runs while none of its methods does."""
+
+    crashes: list[PlannedCrash]
 
     async def open(self, clock: ManualClock) -> None:
         self._stop_requested, self._abort_requested = asyncio.Event(), asyncio.Event()
@@ -47,6 +63,7 @@ class InlineWorker(Worker):
 
     async def _open(self, clock: ManualClock) -> None:
         self._compose()
+        self._reports.crash = self._crash
         await self._limiter.declare()
         client = Client(self._store, max_payload=self.app.max_payload, clock=clock)
         self._cron = Scheduler(client, self.app.schedules, self.app.schedule_scope(), clock=clock)
@@ -75,6 +92,14 @@ class InlineWorker(Worker):
         if isinstance(event, TaskEnded):
             self._ended.set()
 
+    def _crash(self, context: Context, where: str, name: str, number: int) -> bool:
+        for crash in self.crashes:
+            if crash.fits(where, name, number):
+                self.crashes.remove(crash)
+                self._in_flight.crash(context)
+                return True
+        return False
+
     async def tick(self) -> None:
         """Do what is due at this instant: schedules fire, delayed tasks and ripe groups become pending, what was kept
         long enough goes."""
@@ -101,8 +126,12 @@ class InlineWorker(Worker):
                         await self._ended.wait()
                 continue
             await self._settler.drain()
-            if not started and not await self._aggregate():
+            if not started and not await self._aggregate() and not await self._relay():
                 return
+
+    async def _relay(self) -> bool:
+        """Tell parents what their children have come to; True if there was anything to tell."""
+        return any([await relay(self._store, queue) for queue in self.queues])
 
     async def _take(self) -> int:
         started = 0

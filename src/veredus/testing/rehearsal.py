@@ -15,7 +15,7 @@ from veredus.errors import ConfigError
 from veredus.events import Event, TaskEnded
 from veredus.model.options import OptionArgs, seconds
 from veredus.testing.clock import ManualClock
-from veredus.testing.inline import InlineWorker
+from veredus.testing.inline import InlineWorker, PlannedCrash
 from veredus.testing.records import Expected, Run, Sent, describe, matching, run_of, unpack_sent
 from veredus.testing.stage import TestStage
 from veredus.worker.config import WorkerConfig, WorkerSettings
@@ -76,6 +76,7 @@ class Rehearsal:
         self.app.send_middlewares.append(self._record)
         try:
             worker = InlineWorker(self.app, self._config)
+            worker.crashes = []
             worker.bus.subscribe(self._hear)
             await worker.open(self.clock)
             self._worker = worker
@@ -171,6 +172,26 @@ class Rehearsal:
             self.clock.now_ms = now_ms
             await self._stage.age(passed)
 
+    def crash(self, *, after: str | int | None = None, inside: str | None = None) -> None:
+        """The worker of a durable handler dies, once. `after`: right after the durable call of this name has returned,
+        or after so many calls of one attempt. `inside`: in the step of this name, when it has had its effect and its
+        result is not kept yet. As in production, the crash counts as an attempt, and the task is retried."""
+        if (after is None) == (inside is None):
+            raise ConfigError("after", after, "either `after` or `inside`")
+        if isinstance(after, int) and (isinstance(after, bool) or after < 1):
+            raise ConfigError("after", after, "the name of a step or wait, or a number of calls from 1 on")
+        planned = (
+            PlannedCrash("inside", inside)
+            if after is None and inside is not None
+            else PlannedCrash("after", after or 0)
+        )
+        self._work().crashes.append(planned)
+
+    @property
+    def planned_crashes(self) -> int:
+        """How many crashes have not happened yet."""
+        return len(self._work().crashes)
+
     # What happened.
 
     def assert_enqueued(self, what: Expected, *, times: int | None = None, **options: Unpack[OptionArgs]) -> Sent:
@@ -248,6 +269,9 @@ class BlockingRehearsal:
 
     def run_all(self, *, within: float | timedelta = timedelta(days=60)) -> list[Run]:
         return self._portal.run(self._rehearsal.run_all(within=within))
+
+    def crash(self, *, after: str | int | None = None, inside: str | None = None) -> None:
+        self._rehearsal.crash(after=after, inside=inside)
 
     def count(self, state: str, queue: str | None = None) -> int:
         return self._portal.run(self._rehearsal.count(state, queue))

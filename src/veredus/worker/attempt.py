@@ -162,6 +162,13 @@ class InFlight:
             if attempt.context is context:
                 attempt.force(End.PARKED)
 
+    def crash(self, context: Context) -> None:
+        """For tests: whatever the handler with this context still does, its worker has died."""
+        for attempt in self.held():
+            if attempt.context is context:
+                attempt.forced = End.CRASHED
+                context.cancel()
+
     def overrun(self, now: float) -> int:
         """How many handlers still run after their deadline and grace."""
         return sum(attempt.lease.is_overrun(now) for attempt in self.running())

@@ -19,7 +19,7 @@ from veredus.handlers.context import enter
 from veredus.handlers.deadlines import Deadlines
 from veredus.handlers.durable_run import HandlerParked
 from veredus.handlers.eager_runner import EagerRunner
-from veredus.handlers.executors.processes import ProcessPool
+from veredus.handlers.executors.processes import ProcessDied, ProcessPool
 from veredus.handlers.executors.threads import ThreadPool
 from veredus.handlers.mux import AnyTask, HandlerNotFound, Mux
 from veredus.handlers.reports import Reports
@@ -314,6 +314,8 @@ def _forced_outcome(attempt: Attempt, end: End, error: BaseException | None) -> 
             what = "task %s (%s) raised an error while its handler left its worker to wait: %s"
             logger.warning(what, attempt.task_id, attempt.kind, one_line(error))
         return Outcome(end)
+    if end is End.CRASHED:
+        return Outcome(End.FAILED, error=ProcessDied("the test ended its worker here"))
     if error is None or isinstance(error, asyncio.CancelledError):
         raised, error = error, error or asyncio.CancelledError()
         if end is End.TIMED_OUT:

@@ -228,21 +228,23 @@ class Worker:
         self._step_threads = ThreadPool(config.concurrency, lambda: None)
         self._processes = ProcessPool(config.process_pool)
         requests = RequestAnswers(store.outbox, self._clock)
+        self._reports = Reports(
+            store,
+            self._clock,
+            requests,
+            max_result=self._largest_value,
+            threads=self._step_threads,
+            on_park=self._in_flight.park,
+            children=ChildSender(self._client(), self.app.function_of),
+            bus=self.bus,
+        )
         self._attempt_runner = AttemptRunner(
             config,
             self._mux,
             self._settler,
             Judge(config, self._work, requests, self.app.result_ttl),
             Executors(self._threads, self._processes),
-            Reports(
-                store,
-                self._clock,
-                requests,
-                max_result=self._largest_value,
-                threads=self._step_threads,
-                on_park=self._in_flight.park,
-                children=ChildSender(self._client(), self.app.function_of),
-            ),
+            self._reports,
             requests,
             self._records,
             self._counts,

@@ -6,7 +6,7 @@
 -- Outcomes are in hashes of 1,000 positions, which live for 30 days after the last one. The first outcome of a child counts. A
 -- child of another run of the same id has another mark.
 local SIZE, TTL = 1000, 2592000
-local _, _, nanoseconds = clock()
+local now, _, nanoseconds = clock()
 expect(pending, 'list')
 expect(scheduled, 'zset')
 expect(due, 'zset')
@@ -44,7 +44,10 @@ for _, one in pairs(touched) do
     redis.call('EXPIRE', one, TTL)
   elseif all_there(one) then
     local key, field = keys.task(one.id), 'o:' .. one.name
-    grow('HSET', key, field, '+')
+    if redis.call('HEXISTS', key, field) == 0 then
+      grow('HSET', key, field, '+')
+      note_came(key, 'g:' .. one.name, now)
+    end
     local _, _, _, waits_for = read_wait(one.parent.waiting or '')
     local is_waiting = one.parent.state == 'scheduled' and waits_for == field
     if is_waiting and call_back(queue_prefix, one.id, one.parent.unique_key, nanoseconds) then woken = woken + 1 end

@@ -2,21 +2,22 @@
 -- KEYS  lease
 -- ARGV  queue_prefix task_id owner new_mark most:number
 -- RETURNS  {now_ms, mark, {field, value, ...}, 1 if there are more fields than were asked for, order key, 1 if it was archived and is
---   run again}; an empty mark if this owner no longer holds the task
+--   run again, the wait that has ended before this attempt}; an empty mark if this owner no longer holds the task
 -- NEEDS  clock checks grow ownership
 -- A task that has begun does not expire: `expires` is about its first start.
 local now = clock()
 expect(lease, 'zset')
 local key = keys.task(task_id)
-local is_owned, mark, order_key, resumed = owned(key, lease, task_id, owner, 'run', 'order_key', 'resumed')
-if not is_owned then return { now, '', {}, 0, '', 0 } end
+local is_owned, mark, order_key, resumed, woke = owned(key, lease, task_id, owner, 'run', 'order_key', 'resumed', 'woke')
+if not is_owned then return { now, '', {}, 0, '', 0, '' } end
 order_key, resumed = order_key or '', resumed and 1 or 0
+if woke then redis.call('HDEL', key, 'woke') else woke = '' end
 if not mark then
   grow('HSET', key, 'run', new_mark)
   redis.call('HDEL', key, 'expires_at')
-  return { now, new_mark, {}, 0, order_key, 0 }
+  return { now, new_mark, {}, 0, order_key, 0, '' }
 end
-if redis.call('HLEN', key) > most then return { now, mark, {}, 1, order_key, resumed } end
+if redis.call('HLEN', key) > most then return { now, mark, {}, 1, order_key, resumed, woke } end
 local all, kept = redis.call('HGETALL', key), {}
 for i = 1, #all, 2 do
   if string.sub(all[i], 2, 2) == ':' then
@@ -24,4 +25,4 @@ for i = 1, #all, 2 do
     kept[#kept + 1] = all[i + 1]
   end
 end
-return { now, mark, kept, 0, order_key, resumed }
+return { now, mark, kept, 0, order_key, resumed, woke }

@@ -20,5 +20,9 @@ if not is_outcome(value) then
     value = '-'
   end
 end
-if value ~= stored then grow('HSET', key, field, value) end
+if value ~= stored then
+  grow('HSET', key, field, value)
+  if not stored then redis.call('HSET', key, 'b:' .. field, whole(now)) end
+  if is_outcome(value) then note_came(key, field, now) end
+end
 return { now, value }

@@ -4,7 +4,7 @@
 -- RETURNS  number of tasks that were called back
 -- NEEDS  clock checks fields grow waits
 -- An outcome is stored whatever the task is doing, and the first one counts. One with another mark is another run of that id.
-local _, _, nanoseconds = clock()
+local now, _, nanoseconds = clock()
 expect(pending, 'list')
 expect(scheduled, 'zset')
 expect(due, 'zset')
@@ -14,7 +14,10 @@ for _, task_id, mark, field, outcome in rows() do
   local key = keys.task(task_id)
   local task = read_task(key, 'run', 'state', 'waiting', 'unique_key') or {}
   if task.run == mark then
-    if not is_outcome(redis.call('HGET', key, field)) then grow('HSET', key, field, outcome) end
+    if not is_outcome(redis.call('HGET', key, field)) then
+      grow('HSET', key, field, outcome)
+      note_came(key, field, now)
+    end
     local _, _, _, waits_for = read_wait(task.waiting or '')
     if task.state == 'scheduled' and waits_for == field and call_back(queue_prefix, task_id, task.unique_key, nanoseconds) then
       woken = woken + 1

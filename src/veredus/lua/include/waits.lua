@@ -18,6 +18,12 @@ local function is_outcome(value)
   return first == '+' or first == '-'
 end
 
+-- note_came: note when the outcome of a wait has come, behind the instant at which it began.
+local function note_came(key, field, now)
+  local noted = 'b:' .. field
+  redis.call('HSET', key, noted, (redis.call('HGET', key, noted) or whole(now)) .. ' ' .. whole(now))
+end
+
 -- is_wait_over: whether what a task waits for has come. A damaged field holds up nobody.
 local function is_wait_over(key, waiting, now)
   local kind, ends, _, field = read_wait(waiting)

@@ -236,7 +236,7 @@ while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked 
           room[pool] = room[pool] - 1
         end
         if mark and not cancel then outdated_keys[#outdated_keys + 1] = key end
-        if waiting then woken[#woken + 1] = id end
+        if waiting then woken[#woken + 1] = { id = id, waiting = waiting } end
       end
     end
     if gone and not is_left then gone[#gone + 1] = looked end
@@ -316,9 +316,10 @@ if #asleep + #woken > 0 then
     if at and (not first or at < first) then first = at end
   end
   announce(keys.delay_wakeup(), before, first, now)
-  for _, id in ipairs(woken) do
-    redis.call('HDEL', keys.task(id), 'waiting', 'front')
-    redis.call('ZREM', keys.waits(), id)
+  for _, task in ipairs(woken) do
+    redis.call('HDEL', keys.task(task.id), 'waiting', 'front')
+    redis.call('HSET', keys.task(task.id), 'woke', task.waiting) -- the handler tells how late it runs again
+    redis.call('ZREM', keys.waits(), task.id)
   end
 end
 if #expired + #strays + #joining > 0 then

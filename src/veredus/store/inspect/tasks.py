@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from veredus.model.archive import ASYNQS, ArchiveLimits
+from veredus.model.durable import ALL_THERE
 from veredus.model.error_groups import class_in, group_id
 from veredus.model.info import TaskInfo
 from veredus.model.order_keys import UNTIL_WOKEN
 from veredus.model.run_info import read_waiting, waiting_text
 from veredus.store.connection.connection import Argument
 from veredus.store.connection.scripts import Script, load
+from veredus.store.inspect.durable_runs import WaitingParent, ended_children
 from veredus.store.inspect.inspect_part import CONTAINERS, InspectPart, Seen, TaskId, data, text
 from veredus.wire import keys, lease_owner
 from veredus.wire.attempts import COUNT, decode_attempt, record_field
@@ -135,14 +137,28 @@ class Tasks(InspectPart):
         return Page(total, start, len(rows) // 5, await self._with_reasons(queue, tasks))
 
     async def _with_reasons(self, queue: str, tasks: list[TaskInfo]) -> list[TaskInfo]:
-        """Add what tasks wait for that have no due time."""
-        waiting = [task.id for task in tasks if task.state == "scheduled" and task.score >= UNTIL_WOKEN]
-        if not waiting:
+        """Add what tasks wait for that have no due time, and what durable tasks wait for."""
+        scheduled = [task for task in tasks if task.state == "scheduled"]
+        if not scheduled:
             return tasks
+        names = ("limited_by", "order_key", "waiting", "run")
         replies = await self.redis.command_each(
-            [("HMGET", data(keys.task(queue, task_id)), "limited_by", "order_key", "waiting") for task_id in waiting]
+            [("HMGET", data(keys.task(queue, task.id)), *names) for task in scheduled]
         )
-        reasons = {task_id: _reason(reply) for task_id, reply in zip(waiting, replies, strict=True)}
+        reasons, parents = {}, []
+        for task, reply in zip(scheduled, replies, strict=True):
+            limit, order_key, waiting, mark = reply if isinstance(reply, list) else (None, None, None, None)
+            wait = read_waiting(text(waiting)) if waiting else None
+            if wait is not None:
+                reasons[task.id] = waiting_text(wait)
+                if wait.kind == "children":
+                    parents.append((WaitingParent(task.id, text(mark or b""), wait.field[len(ALL_THERE) :]), wait))
+            elif task.score >= UNTIL_WOKEN:
+                reasons[task.id] = _reason(limit, order_key)
+        if parents:
+            counted = await ended_children(self.redis, queue, [one for one, _ in parents])
+            for (one, wait), count in zip(parents, counted, strict=True):
+                reasons[one.task_id] = waiting_text(wait, count)
         return [replace(task, waiting_for=reasons.get(task.id, "")) for task in tasks]
 
     async def ids(self, queue: str, state: str, *, group: str = "", most: int = 500) -> list[str]:
@@ -231,11 +247,7 @@ def container(queue: str, state: str, group: str = "") -> str:
     return keys.group(queue, group) if state == "aggregating" else keys.queue_prefix(queue) + state
 
 
-def _reason(reply: Any) -> str:
-    limit, order_key, waiting = reply if isinstance(reply, list) else (None, None, None)
-    wait = read_waiting(text(waiting)) if waiting else None
-    if wait is not None:
-        return waiting_text(wait)
+def _reason(limit: bytes | None, order_key: bytes | None) -> str:
     if limit:
         return f"limit {text(limit)}"
     return f"order key {text(order_key)}" if order_key else "its turn"

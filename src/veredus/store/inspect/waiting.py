@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veredus.model.info import TaskInfo
+from veredus.model.run_info import read_waiting, waiting_since
 from veredus.model.waiting import WaitInfo
 from veredus.store.inspect.inspect_part import InspectPart, data, text
 from veredus.wire import keys
@@ -13,17 +14,25 @@ class Waiting(InspectPart):
     """A damaged key leaves out what it would say: the doctor reports it."""
 
     async def reasons(self, task: TaskInfo) -> list[WaitInfo]:
-        """Order key, limit, due time and pause; nothing for a task that has ended or runs."""
+        """What a durable task waits for, order key, limit, due time and pause; nothing for one that runs or has
+        ended."""
         if task.state not in ("pending", "scheduled", "retry"):
             return []
         key = data(keys.task(task.queue, task.id))
         fields, paused = await self.redis.command_each(
-            [("HMGET", key, "order_key", "limited_by", "pending_since"), ("GET", keys.paused(task.queue))]
+            [("HMGET", key, "order_key", "limited_by", "pending_since", "waiting"), ("GET", keys.paused(task.queue))]
         )
-        order_key, scope, since = fields if isinstance(fields, list) else (None, None, None)
+        order_key, scope, since, waiting = fields if isinstance(fields, list) else (None, None, None, None)
         since_ms = count_of(since) // 1_000_000
         found = []
-        if task.waiting_for and scope:
+        wait = read_waiting(text(waiting)) if waiting and task.state == "scheduled" else None
+        if wait is not None:
+            began, name = (
+                waiting_since(text(waiting or b"")),
+                task.waiting_for.partition(" ")[2].partition(" until ")[0],
+            )
+            found.append(WaitInfo(reason=wait.kind, name=name, since_ms=began, until_ms=wait.ends))
+        elif task.waiting_for and scope:
             found.append(await self._limit(task.queue, text(scope), since_ms))
         elif task.waiting_for and order_key:
             found.append(await self._order_key(task.queue, text(order_key), since_ms))

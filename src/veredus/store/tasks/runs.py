@@ -74,6 +74,8 @@ class OpenedRun:
     order_key: str = ""
     was_archived: bool = False
     """It was archived, and is run again: it forgets the failures that it kept."""
+    woke: str = ""
+    """The field `waiting` of the wait that has ended before this attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,13 @@ class DurableRuns:
     async def open(self, queue: str, task_id: str, owner: str, new_mark: str) -> OpenedRun | None:
         """What the task has kept; None if this owner no longer holds it. Repeated, it changes nothing."""
         args = (keys.queue_prefix(queue), task_id, owner, new_mark, AT_ONCE)
-        now_ms, mark, flat, is_more, order_key, resumed = await self._redis.run(OPEN, (keys.lease(queue),), args)
+        now_ms, mark, flat, is_more, order_key, resumed, woke = await self._redis.run(OPEN, (keys.lease(queue),), args)
         if not mark:
             return None
         if is_more:
             flat = await self._read_pages(keys.task(queue, task_id))
         fields = {text(flat[i]): flat[i + 1] for i in range(0, len(flat), 2)}
-        return OpenedRun(now_ms, text(mark), fields, text(order_key), bool(resumed))
+        return OpenedRun(now_ms, text(mark), fields, text(order_key), bool(resumed), text(woke))
 
     async def fields(self, queue: str, task_id: str) -> dict[str, bytes]:
         """What a task has kept, for those who only look."""

@@ -55,15 +55,17 @@ class ChildRelayer(Role):
             self.outages.error(self.name, "durable tasks may learn of their children late", exc)
 
 
-async def relay(store: Store, queue: str) -> None:
-    """Tell the parents of all children in this queue that have ended."""
+async def relay(store: Store, queue: str) -> bool:
+    """Tell the parents of all children in this queue that have ended; whether there were any."""
+    found = False
     while True:
         try:
             ended = await store.children.take_ended(queue)
         except CommandRefused:
-            return  # the key is damaged: the doctor says so, and looks find what children have come to
+            return found  # the key is damaged: the doctor says so, and looks find what children have come to
         if not ended:
-            return
+            return found
+        found = True
         await tell_parents(store, ended)
 
 
