@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         TaskTimeout,
         Unauthorized,
         VeredusError,
+        WorkerSilent,
         WorkerStopped,
         WrongState,
     )
@@ -129,6 +130,7 @@ _HOMES = {
     "ScheduleNotFound": "errors",
     "ServerFull": "errors",
     "ServerNotFound": "errors",
+    "WorkerSilent": "errors",
     "SkipRetry": "errors",
     "StoreError": "errors",
     "TaskCancelled": "errors",
@@ -210,6 +212,7 @@ __all__ = [
     "Unauthorized",
     "VeredusError",
     "Worker",
+    "WorkerSilent",
     "WorkerStopped",
     "WrongState",
     "current",

@@ -313,6 +313,17 @@ class ServerNotFound(VeredusError):
         super().__init__(f"no worker process {server!r}{near(server, known)}")
 
 
+class WorkerSilent(VeredusError):
+    """A worker process has not done what it was asked to do."""
+
+    def __init__(self, worker: str, verb: str, seconds: float) -> None:
+        self.worker = worker
+        super().__init__(
+            f"worker {worker!r} has not reacted to {verb} within {seconds:g} s: it is frozen, or cut off from Redis. It"
+            " reads the request when it runs again, unless it is taken for dead before"
+        )
+
+
 class OrderKeyNotHeld(QueueError):
     """No archived task holds up the tasks with this order key."""
 

@@ -43,7 +43,7 @@ def long_options(command: click.Command) -> list[str]:
 
 NOWHERE = "unix:///nowhere/s"
 LINES = {
-    "worker": "shop:app", "scheduler": "shop:app", "gateway serve": "shop:app", "metrics": None, "dash": None,
+    "worker start": "shop:app", "scheduler": "shop:app", "gateway serve": "shop:app", "metrics": None, "dash": None,
     "dev": None, "gateway bench": None, "task enqueue": "-t a -l x", "task list": "-q mail -s pending",
     "task show": "-q mail -i x", "task run": "-q mail -i x", "task archive": "-q mail -i x",
     "task delete": "-q mail -i x", "task move": "-q mail -i x --to other", "task edit": "-q mail -i x -l 1",
@@ -64,7 +64,7 @@ def test_every_long_option_is_named_by_a_test_that_names_its_command_too() -> No
     texts = [set(re.findall(r"[\w-]+", path.read_text())) for path in TESTS.rglob("*.py") if path != Path(__file__)]
 
     def spoken(path: str) -> set[str]:
-        return set(path.split()) - {"serve"}  # `veredus gateway shop:app` serves
+        return set(path.split()) - {"serve", "start"}  # `veredus gateway shop:app` serves
 
     unnamed = [
         (path, option)

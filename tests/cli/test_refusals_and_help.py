@@ -251,7 +251,7 @@ def _tree(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[
                 yield from _tree(below, (*path, name))
 
 
-@pytest.mark.parametrize("group", [[], ["queue"], ["task"], ["gateway"], ["cron"]])
+@pytest.mark.parametrize("group", [[], ["queue"], ["task"], ["gateway"], ["cron"], ["worker"]])
 def test_a_group_without_a_command_shows_its_help_and_is_wrong_usage(veredus: Command, group: list[str]) -> None:
     shown = veredus(*group)
     assert (shown.code, shown.out) == (2, "")

@@ -18,7 +18,6 @@ from tests.support.waiting import PATIENCE, pause_sync, until_sync
     ("args", "code", "text"),
     [
         (["wroker"], 2, "did you mean 'worker'"),
-        (["worker"], 2, "MODULE:APP"),
         (["worker", "shop"], 2, "module:attribute, such as shop:app"),
         (["worker", "nothing:app"], 2, "found no 'nothing'"),
         (["worker", "shop:ap"], 2, "did you mean"),

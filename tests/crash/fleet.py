@@ -294,7 +294,7 @@ class Fleet:
         return [
             name
             for name in sorted(key.decode() for key in self.redis.scan_iter(count=5000))
-            if not name.startswith(("asynq:queues", "asynq:servers", "asynq:workers", "asynq:types"))
+            if not name.startswith(("asynq:queues", "asynq:servers", "asynq:workers", "asynq:types", "asynq:details"))
             and not name.partition("}:")[2].startswith(fine)
         ]
 

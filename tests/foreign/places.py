@@ -20,6 +20,7 @@ GLOBAL: dict[str, tuple[str, Callable[[], str]]] = {
     "server": ("string", lambda: keys.server(*WHO)),
     "workers": ("hash", lambda: keys.workers(*WHO)),
     "types": ("string", lambda: keys.types(*WHO)),
+    "details": ("hash", lambda: keys.details(*WHO)),
     "types_beside": ("string", lambda: keys.types_beside(keys.server(*WHO))),
     "scheduler_entries": ("list", lambda: keys.scheduler_entries(*WHO)),
     "scheduler_history": ("zset", lambda: keys.scheduler_history("entry")),

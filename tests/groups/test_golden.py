@@ -43,7 +43,7 @@ def view(dump: Dump) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for key, row in dump.rows.items():
-        if key.startswith(("asynq:servers", "asynq:workers", "asynq:types")) or ":batch:" in key:
+        if key.startswith(("asynq:servers", "asynq:workers", "asynq:types", "asynq:details")) or ":batch:" in key:
             continue
         if row.type == "hash":
             fields = {name.decode(): text for name, text in row.value.items()}

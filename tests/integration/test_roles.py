@@ -300,6 +300,7 @@ class _Heart:
                 ),
                 lambda attempt: self.overrun.append(attempt.task_id),
                 lambda what: None,
+                lambda what: None,
             ),
             OutageLog(),
             Restarts(),

@@ -101,6 +101,15 @@ def worker_types(found: Picture, golden: Any) -> None:
             found |= {(key, "type"): "string", (key, "ttl"): "10 s", (key, "value"): "types"}
 
 
+@rule("worker-details")
+def worker_details(found: Picture, golden: Any) -> None:
+    for path in list(found):
+        if path[0].startswith("asynq:servers:{") and path[1:] == ("ttl",):
+            key = path[0].replace("asynq:servers:", "asynq:details:")
+            found |= {(key, "type"): "hash", (key, "ttl"): "10 s"}
+            found |= {(key, "field", "version"): "numbers", (key, "field", "memory"): "numbers"}
+
+
 @rule("held-field")
 def held_field(found: Picture, golden: Any) -> None:
     for key in _tasks(found, "state", "active"):

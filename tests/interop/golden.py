@@ -255,6 +255,10 @@ class _Painter:
                 self._picture[(key, "score", self._text(member.decode()))] = token
         elif rest.startswith("t:"):
             self._task(key, queue, rest[2:], row.value)
+        elif row.key.startswith("asynq:details:{"):
+            for name, value in row.value.items():
+                is_known = re.fullmatch(rb"\d+(\.\d+)*", value)
+                self._picture[(key, "field", name.decode())] = "numbers" if is_known else value.decode()
         else:
             for name, value in row.value.items():
                 self._message((key, self._text(name.decode())), "WorkerInfo", value, row.key)
@@ -278,7 +282,7 @@ class _Painter:
             return "none"
         left = row.pttl_ms / 1000
         side = self._run.side
-        if row.key.startswith(("asynq:servers:{", "asynq:workers:{", "asynq:types:{")):
+        if row.key.startswith(("asynq:servers:{", "asynq:workers:{", "asynq:types:{", "asynq:details:{")):
             begun = self._within_run(self._dump.captured + left - side.record_ttl, 1)
             return "10 s" if begun and left <= side.record_ttl else f"{left} s"
         ends = self._dump.captured + left

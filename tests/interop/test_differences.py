@@ -268,6 +268,10 @@ async def test_worker_types(url: str, redis_client: Any) -> None:
     await needed("worker-types", "server-idle", url, redis_client)
 
 
+async def test_worker_details(url: str, redis_client: Any) -> None:
+    await needed("worker-details", "server-idle", url, redis_client)
+
+
 async def test_held_field(url: str, redis_client: Any) -> None:
     goal, replay = asyncio.Event(), Replay("active-first", url, redis_client)
     try:

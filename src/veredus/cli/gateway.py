@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import functools
 import json
 import urllib.error
@@ -17,7 +16,7 @@ from veredus.cli.common import echo_json, json_option, plain_app, redis_option, 
 from veredus.cli.entry import loaded
 from veredus.cli.gateway_bench import bench
 from veredus.cli.gateway_ending import disconnect, revoke
-from veredus.cli.groups import Group
+from veredus.cli.groups import StartGroup
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure, show_server
 from veredus.cli.stoppable import stoppable
@@ -26,20 +25,7 @@ from veredus.gateway.config import GatewayConfig
 from veredus.store.store import Store
 
 
-class GatewayGroup(Group):
-    """`veredus gateway shop:app` runs the hidden command `serve`; other names are subcommands."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands:
-            if ":" not in args[0] and difflib.get_close_matches(args[0], self.commands, n=1):
-                raise ConfigError("command", args[0], "MODULE:APP or a command", known=self.commands)
-            args = ["serve", *args]
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=GatewayGroup, name="gateway", subcommand_metavar="MODULE:APP | COMMAND")
+@click.group(cls=StartGroup, name="gateway", starts="serve", subcommand_metavar="MODULE:APP | COMMAND")
 def gateway_group() -> None:
     """Serve clients over WebSocket and QUIC: ordered, acknowledged, resumable.
 

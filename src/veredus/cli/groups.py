@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 import click
@@ -41,3 +42,18 @@ class Commands(Group):
             names = self.list_commands(ctx)
             raise ConfigError(f"{ctx.info_name} command", args[0], f"one of {', '.join(names)}", known=names)
         return super().resolve_command(ctx, args)
+
+
+class StartGroup(Group):
+    """`veredus worker shop:app` runs the command `starts` of the group; other names are its commands."""
+
+    def __init__(self, *args: Any, starts: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.starts = starts
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            if ":" not in args[0] and difflib.get_close_matches(args[0], self.commands, n=1, cutoff=0.8):
+                raise ConfigError("command", args[0], "MODULE:APP or a command", known=self.commands)
+            args = [self.starts, *args]
+        return super().parse_args(ctx, args)

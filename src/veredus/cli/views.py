@@ -10,6 +10,7 @@ from veredus.cli.common import echo_json, facts, inspecting, json_option, redis_
 from veredus.cli.groups import Commands
 from veredus.cli.loading import load_app
 from veredus.cli.logs import show_server
+from veredus.cli.worker_control import show_workers
 from veredus.errors import ScheduleNotFound
 from veredus.inspector.inspector import Inspector
 from veredus.model.info import as_datetime
@@ -58,26 +59,13 @@ def server_group() -> None:
 @json_option
 @inspecting
 async def list_servers(inspector: Inspector, as_json: bool) -> None:
-    """List live worker processes and their load.
+    """List live worker processes and their load: the same as `veredus worker list`.
 
     \b
     Example:
       veredus server list
     """
-    columns = [
-        ("host", lambda s: s.host),
-        ("pid", lambda s: s.pid),
-        ("status", lambda s: s.status),
-        ("busy", lambda s: f"{len(s.active_workers)}/{s.concurrency}"),
-        ("queues", lambda s: ", ".join(f"{name}={weight}" for name, weight in s.queues.items())),
-        ("started", lambda s: _at(s.started_ns)),
-    ]
-    show(
-        await inspector.servers(),
-        columns,
-        as_json=as_json,
-        empty="No worker is running. Start one: veredus worker module:app",
-    )
+    show_workers(await inspector.servers(), as_json=as_json)
 
 
 @server_group.command("inspect")

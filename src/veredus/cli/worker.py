@@ -1,4 +1,4 @@
-"""`veredus worker`: run the tasks of an app."""
+"""`veredus worker`: run the tasks of an app; list, quiet and stop the workers that run anywhere."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from veredus.cli.groups import StartGroup
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure, show_server
 from veredus.cli.stoppable import stoppable
+from veredus.cli.worker_control import list_workers, quiet, stop
 from veredus.worker.config import cores
 
 
@@ -26,7 +28,27 @@ class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since cli
             self.fail(f"{value!r} is not a whole number or 'auto'", param, ctx)
 
 
-@click.command(context_settings={"auto_envvar_prefix": "VEREDUS"})
+@click.group(cls=StartGroup, starts="start", subcommand_metavar="MODULE:APP | COMMAND")
+def worker() -> None:
+    """Run the tasks of an app; list, quiet and stop the workers that run anywhere.
+
+    \b
+    Examples:
+      veredus worker shop:app                          # the same as: veredus worker start shop:app
+      veredus worker shop:app -q critical=6,default=1 --concurrency 50 --processes auto
+      veredus worker list
+      veredus worker stop 5f0c
+
+    All options of a worker: veredus worker start --help
+    """
+
+
+worker.add_command(list_workers)
+worker.add_command(quiet)
+worker.add_command(stop)
+
+
+@worker.command("start", context_settings={"auto_envvar_prefix": "VEREDUS"})
 @click.argument("app", metavar="MODULE:APP")
 @click.option(
     "--redis", "redis_url", metavar="URL", envvar="VEREDUS_REDIS_URL", help="URL of Redis, such as redis://host:6379/0."
@@ -59,7 +81,7 @@ class Auto(click.ParamType):  # type: ignore[type-arg]  # generic only since cli
 @click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @stoppable
-def worker(
+def start(
     app: str, redis_url: str | None, metrics: str | None, log_level: str, log_format: str, **settings: Any
 ) -> int:
     """Run the tasks of an app until stopped.

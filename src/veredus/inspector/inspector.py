@@ -15,6 +15,7 @@ from veredus.inspector.reader import InspectorReader, checked
 from veredus.inspector.refusals import refusal
 from veredus.inspector.search import Query, Walk
 from veredus.inspector.statistics import Statistics
+from veredus.inspector.workers import Workers
 from veredus.model.archive import ArchiveLimits
 from veredus.model.lifecycle import State
 from veredus.model.names import check_queue
@@ -35,7 +36,7 @@ ARCHIVABLE = (State.PENDING, State.SCHEDULED, State.RETRY, State.COMPLETED, Stat
 DELETABLE = (*ARCHIVABLE, State.ARCHIVED)
 
 
-class Inspector(OrderAndLimits, Statistics, InspectorReader):
+class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
     """Get one from `app.inspector()`, or for any Redis: `async with Inspector.at("redis://...") as inspector`.
 
     Methods raise QueueNotFound for an unknown queue, TaskNotFound for an unknown task, and WrongState if the state of

@@ -210,6 +210,11 @@ class ServerInfo:
     status: str
     started_ns: int
     active_workers: tuple[WorkerInfo, ...] = ()
+    version: str = ""
+    """Of Veredus; empty for a Go server, and for versions that do not say it."""
+    memory_mb: int = 0
+    asked: str = ""
+    """What it is asked to do: `quiet`, `stop` or nothing."""
 
     @property
     def started(self) -> datetime | None:
@@ -226,6 +231,7 @@ class ServerInfo:
             "status": self.status,
             "started": instant_text(self.started_ns),
             "active_workers": [worker.as_dict() for worker in self.active_workers],
+            **({"version": self.version, "memory_mb": self.memory_mb, "asked": self.asked} if self.version else {}),
         }
 
 

@@ -53,6 +53,12 @@ def types_beside(server_key: str) -> str:
     return f"{PREFIX}:types:{server_key.removeprefix(f'{PREFIX}:servers:')}"
 
 
+def details(host: str, pid: int, server_id: str) -> str:
+    """HASH of what Asynq's record of a worker process has no room for: version, memory, and what it is asked to do. It
+    expires with the record; Go's servers and earlier versions of Veredus have none."""
+    return f"{PREFIX}:details:{{{host}:{pid}:{server_id}}}"
+
+
 def scheduler_entries(host: str, pid: int, scheduler_id: str) -> str:
     """LIST (protobuf) of the schedules that one scheduler fires, for Asynq's tools."""
     return f"{PREFIX}:schedulers:{{{host}:{pid}:{scheduler_id}}}"

@@ -29,6 +29,9 @@ class ServerRecord:
     active_worker_count: int
     startable: str = ""
     """Its types and groups, in the form of `wire.types.shown`; not part of Asynq's record."""
+    version: str = ""
+    """Of Veredus. Like the memory, not part of Asynq's record."""
+    memory_mb: int = 0
 
 
 def encode_server(record: ServerRecord) -> bytes:

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
+from veredus import __version__
 from veredus.client.children import ChildSender
 from veredus.client.client import Client
 from veredus.clock import ServerClock
@@ -194,7 +195,7 @@ class Worker:
             config,
             self._in_flight,
             self._clock,
-            HeartbeatHooks(self._describe, self._overran, self._hung, self._records.shown_payload),
+            HeartbeatHooks(self._describe, self._overran, self._hung, self._asked, self._records.shown_payload),
             self._outages,
             self._restarts,
             self._shared,
@@ -371,6 +372,8 @@ class Worker:
             started_at=self._started_at,
             active_worker_count=self._in_flight.busy,
             startable=shown(self._startable, [(one.pattern, one.queue or "") for one in self.app.aggregations]),
+            version=__version__,
+            memory_mb=resident_mb(),
         )
 
     @property
@@ -402,6 +405,14 @@ class Worker:
             return  # `_begin` calls this again
         self._status = "stopped"
         self._processor.stop()
+
+    def _asked(self, what: str) -> None:
+        """The command line or the dashboard asks for `quiet` or `stop`; repeated with every heartbeat."""
+        if self._status == "active":
+            logger.info("asked to %s: this worker takes no more tasks", what)
+            self.quiet()
+        if what == "stop":
+            self._stop_requested.set()
 
     async def wait(self) -> None:
         """Until a stop is requested: by a signal, by `burst`, or by a limit."""

@@ -31,10 +31,11 @@ async def test_what_a_server_shows_and_keeps_of_what_it_runs(program: Path, url:
         assert await redis_client.smembers("asynq:queues") == set()
         async with app.worker("shared"):
             assert await redis_client.smembers("asynq:queues") == {b"shared"}
-            # worker-types, beat-interval: records of both live ten seconds
+            # worker-types, worker-details, beat-interval: records of both live ten seconds
             await until(lambda: _alive(redis_client, 2))
             (types,) = await redis_client.keys("asynq:types:*")
-            for name in [types, *await redis_client.keys("asynq:servers:{*")]:
+            (details,) = await redis_client.keys("asynq:details:*")
+            for name in [types, details, *await redis_client.keys("asynq:servers:{*")]:
                 assert 0 < await redis_client.ttl(name) <= 10, name
             # idle-workers
             await until(lambda: redis_client.exists(key("idle")))

@@ -1,5 +1,5 @@
 -- leave: remove the record of a worker process that stops.
--- KEYS  server workers types [servers all_workers]
+-- KEYS  server workers types details [servers all_workers]
 -- ARGV
 -- RETURNS  number of keys deleted
 -- NEEDS  nothing
@@ -7,4 +7,4 @@ if servers then
   redis.call('ZREM', servers, server)
   redis.call('ZREM', all_workers, workers)
 end
-return redis.call('DEL', server, workers, types)
+return redis.call('DEL', server, workers, types, details)

@@ -1,19 +1,22 @@
-"""Live processes: reads the records of worker processes and schedulers."""
+"""Live processes: reads the records of worker processes and schedulers, and leaves requests for workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from veredus.errors import CommandRefused
 from veredus.model.info import EnqueueEvent, SchedulerEntryInfo, ServerInfo, WorkerInfo
+from veredus.store.connection.scripts import load
 from veredus.store.inspect.inspect_part import InspectPart, raise_first_error, text
 from veredus.wire import keys
 from veredus.wire.records import enqueue_event, scheduler_entry, server_info, worker_info
 from veredus.wire.types import knows
 
 T = TypeVar("T")
+
+ASK = load("presence/ask", keys="server types details", args="verb")
 
 
 class LiveProcess(NamedTuple):
@@ -37,9 +40,25 @@ class LiveProcesses(InspectPart):
                 working.setdefault(worker.server_id, []).append(worker)
         servers = [
             replace(server, active_workers=tuple(sorted(working.get(server.id, []), key=lambda w: w.started_ns)))
-            for server in await self._records()
+            for server in await self._with_details(await self._records())
         ]
         return sorted(servers, key=lambda server: (server.started_ns, server.id))
+
+    async def _with_details(self, servers: list[ServerInfo]) -> list[ServerInfo]:
+        """With what Asynq's records do not have. A process without that is Go's, or of an earlier version."""
+        names = [keys.details(one.host, one.pid, one.id) for one in servers]
+        asked = [("HMGET", name, "version", "memory", "asked") for name in names]
+        replies = await self.redis.command_each(asked) if asked else []
+        return [
+            server if not found or found[0] is None else _detailed(server, *found)
+            for server, found in zip(servers, map(_unless_damaged, replies), strict=True)
+        ]
+
+    async def ask(self, server: ServerInfo, verb: str) -> int:
+        """Leave a request for a worker process; returns what the script `ask` does."""
+        identity = (server.host, server.pid, server.id)
+        names = (keys.server(*identity), keys.types(*identity), keys.details(*identity))
+        return int(await self.redis.run(ASK, names, (verb,)))
 
     async def has_go(self) -> bool:
         """Whether a Go server is alive: one that does not declare its types."""
@@ -106,12 +125,17 @@ class LiveProcesses(InspectPart):
         return [reply for reply in replies if reply is not None and not isinstance(reply, BaseException)]
 
 
-def _unless_damaged(reply: Any) -> bytes | None:
+def _unless_damaged(reply: Any) -> Any:
     if isinstance(reply, CommandRefused):  # a key of another type
         return None
     if isinstance(reply, BaseException):
         raise reply
-    return cast("bytes | None", reply)
+    return reply
+
+
+def _detailed(server: ServerInfo, version: bytes, memory: bytes | None, asked: bytes | None) -> ServerInfo:
+    memory_mb = int(memory) if memory and memory.isdigit() else 0
+    return replace(server, version=text(version), memory_mb=memory_mb, asked=text(asked or b""))
 
 
 def _decoded(found: list[bytes], decode: Callable[[bytes], T | None]) -> list[T]:

@@ -1,4 +1,5 @@
-"""Worker records: each worker process writes what it is and runs, for Asynq's tools and Veredus's."""
+"""Worker records: each worker process writes what it is and runs, for Asynq's tools and Veredus's, and reads what it is
+asked to do."""
 
 from __future__ import annotations
 
@@ -29,14 +30,22 @@ class WorkingTask(NamedTuple):
 
 BEAT = load(
     "presence/beat",
-    keys="server workers types [servers all_workers]",
-    args="ttl info startable expected",
+    keys="server workers types details [servers all_workers]",
+    args="ttl info startable version memory expected",
     rows=(GoneTask, WorkingTask),
 )
-LEAVE = load("presence/leave", keys="server workers types [servers all_workers]", args="")
+LEAVE = load("presence/leave", keys="server workers types details [servers all_workers]", args="")
 
 TTL = 10
 """Seconds for which a record outlives its last heartbeat, as in Asynq."""
+
+
+class BeatReply(NamedTuple):
+    """What the server answers to a heartbeat."""
+
+    server_ms: int
+    asked: str
+    """What the process is asked to do: `quiet`, `stop` or nothing. Answered again with every heartbeat."""
 
 
 class WorkerRecords:
@@ -47,14 +56,14 @@ class WorkerRecords:
         self._shown: dict[str, bytes] | None = None
         """What the last heartbeat wrote; None if that is unknown."""
 
-    async def beat(self, record: ServerRecord, working: Mapping[str, bytes]) -> int:
-        """Write the record, and the changes in what the process runs. Returns the server's time in milliseconds."""
+    async def beat(self, record: ServerRecord, working: Mapping[str, bytes]) -> BeatReply:
+        """Write the record, and the changes in what the process runs."""
         own = self._own_keys(record)
         everywhere = [] if self._redis.address.kind == "cluster" else [keys.SERVERS, keys.WORKERS]
         while True:
             shown, self._shown = self._shown, None
             reply = await self._redis.run(BEAT, [*own, *everywhere], _changes(record, shown, working))
-            now, is_as_expected = map(int, reply)
+            now, is_as_expected = map(int, reply[:2])
             if is_as_expected or shown is None:  # otherwise it expired or was deleted: write all of it
                 break
         self._shown = dict(working)
@@ -62,7 +71,7 @@ class WorkerRecords:
             stale = now // 1000 + TTL
             with contextlib.suppress(ServerFull):  # only the index of all workers lacks it then
                 await self._write(("ZADD", keys.SERVERS, stale, own[0]), ("ZADD", keys.WORKERS, stale, own[1]))
-        return now
+        return BeatReply(now, reply[2].decode())
 
     async def leave(self, record: ServerRecord) -> None:
         own = self._own_keys(record)
@@ -79,7 +88,7 @@ class WorkerRecords:
 
     def _own_keys(self, record: ServerRecord) -> list[str]:
         identity = (record.host, record.pid, record.server_id)
-        return [keys.server(*identity), keys.workers(*identity), keys.types(*identity)]
+        return [keys.server(*identity), keys.workers(*identity), keys.types(*identity), keys.details(*identity)]
 
 
 def _changes(record: ServerRecord, shown: Mapping[str, bytes] | None, working: Mapping[str, bytes]) -> list[Argument]:
@@ -87,4 +96,5 @@ def _changes(record: ServerRecord, shown: Mapping[str, bytes] | None, working: M
     gone = [GoneTask(task_id) for task_id in before if task_id not in working]
     changed = [WorkingTask(task_id, info) for task_id, info in working.items() if before.get(task_id) != info]
     expected = "" if shown is None else len(shown)
-    return BEAT.args((TTL, encode_server(record), record.startable, expected), gone, changed)
+    fields = (TTL, encode_server(record), record.startable, record.version, record.memory_mb, expected)
+    return BEAT.args(fields, gone, changed)

@@ -49,6 +49,8 @@ class HeartbeatHooks(NamedTuple):
     """A handler runs on after its deadline and grace. Called on the worker's loop."""
     on_hung: Callable[[str], None]
     """The worker's loop hangs. Called in the heartbeater's thread."""
+    on_asked: Callable[[str], None]
+    """Somebody asks this process for `quiet` or `stop`; said again at each heartbeat. Called on the worker's loop."""
     shown_payload: Callable[[TaskMessage], bytes] = lambda message: message.payload
     """What the list of running tasks shows of a payload. Called in the heartbeater's thread."""
 
@@ -215,8 +217,10 @@ class Heartbeater:
             if attempt.running
         }
         before = time.monotonic()
-        server_ms = await store.presence.beat(record, working)
-        self._clock.observe(server_ms / 1000 + 0.0005, before, time.monotonic())
+        answer = await store.presence.beat(record, working)
+        self._clock.observe(answer.server_ms / 1000 + 0.0005, before, time.monotonic())
+        if answer.asked:
+            self._call_on_loop(self._hooks.on_asked, answer.asked)
         if failure is not None:
             raise failure
 
