@@ -99,8 +99,13 @@ def fleet_at(place: Place) -> Iterator[Fleet]:
         fleet.close()
 
 
-async def rage(app: App, place: Place, fleet: Fleet, disturb: Callable[[int], Awaitable[Any]] | None = None) -> None:
-    """All runs, to their ends. Now and then a worker is killed, and `disturb` is called with the number of the kill."""
+Disturb = Callable[[int, list[int]], Awaitable[Any]]
+"""Gets how many have been killed, and the runs whose events have been emitted."""
+
+
+async def rage(app: App, place: Place, fleet: Fleet, disturb: Disturb | None = None) -> None:
+    """All runs, to their ends. Now and then a worker is killed, and before that `disturb` is called."""
+    emitted: list[int] = []
     calls = []
     for run in range(RUNS):
         child_queue = place.children[run % len(place.children)]
@@ -108,13 +113,13 @@ async def rage(app: App, place: Place, fleet: Fleet, disturb: Callable[[int], Aw
         calls.append(task.call(run, place.child_type, child_queue))
     handles = await app.enqueue_many(calls)
     results = asyncio.gather(*[handle.result() for handle in handles])
-    emitting = asyncio.create_task(_emit_all(app, fleet))
+    emitting = asyncio.create_task(_emit_all(app, fleet, emitted))
     try:
         while not results.done():
             await asyncio.wait([results], timeout=BETWEEN)
             if not results.done() and len(fleet.killed) < MOST_KILLS:
                 if disturb is not None:
-                    await disturb(len(fleet.killed))
+                    await disturb(len(fleet.killed), emitted)
                 await fleet.kill_one()
         await emitting
     finally:
@@ -122,17 +127,18 @@ async def rage(app: App, place: Place, fleet: Fleet, disturb: Callable[[int], Aw
     assert await results == [[sum(range(STEPS)), sum(range(CHILDREN)), run] for run in range(RUNS)]
 
 
-async def _emit_all(app: App, fleet: Fleet) -> None:
+async def _emit_all(app: App, fleet: Fleet, emitted: list[int]) -> None:
     """Half of the events come before anybody waits, the others one after the other, and some when enough is killed."""
     for place, run in enumerate(random.Random(1).sample(range(RUNS), RUNS)):
-        await until(lambda run=run: _is_emitted(app, run))
+        await until(lambda run=run: is_emitted(app, run))
+        emitted.append(run)
         if place > RUNS // 2:
             await asyncio.sleep(0.01)
         if place == RUNS * 9 // 10:
             await until(lambda: len(fleet.killed) >= FEWEST_KILLS, seconds=600)
 
 
-async def _is_emitted(app: App, run: int) -> bool:
+async def is_emitted(app: App, run: int) -> bool:
     try:
         await app.emit(f"storm:{run}", run)
     except StoreError:  # it may have been kept all the same: the first one counts

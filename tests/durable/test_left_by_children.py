@@ -12,6 +12,8 @@ from tests.integration.support import Look
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
 from veredus import App, current
+from veredus.store.store import Store
+from veredus.store.tasks.runs import JoinRow
 from veredus.wire import keys
 
 pytestmark = VALKEY_ONLY
@@ -69,3 +71,19 @@ async def test_a_worker_that_lost_the_parent_leaves_its_children_alone(
     assert len(await look.client.keys("*:kids:*")) == 1
     assert len(await look.scores("completed")) == 3
     await look.client.hset(key, "held", held)
+
+
+async def test_an_outcome_that_comes_when_the_parent_has_ended_is_dropped(app: App, look: Look, store: Store) -> None:
+    """A look and a relay may bring the same one. The parent has freed them all, and is kept for its result."""
+    double, _ = declare(app)
+
+    @app.task(retention=60)
+    async def parent() -> list[int]:
+        return await current().gather("pages", [double.call(n) for n in range(3)])
+
+    async with app.worker(**SETTINGS):
+        handle = await parent.enqueue()
+        assert await handle.result(timeout=20) == [0, 2, 4]
+    mark = (await look.fields(handle.id))["run"].decode()
+    await store.runs.join("default", [JoinRow(handle.id, mark, "pages", 0, b"+")])
+    assert await look.client.keys("*:kids:*") == []

@@ -43,7 +43,7 @@ async def test_killed_workers_and_servers_lose_and_repeat_nothing(
 ) -> None:
     restarted: list[int] = []
 
-    async def restart(kills: int) -> None:
+    async def restart(kills: int, emitted: list[int]) -> None:
         if kills in RESTARTS:
             server.kill()
             server.start()

@@ -4,7 +4,7 @@
 -- RETURNS  number of parents that were called back
 -- NEEDS  clock checks fields grow waits
 -- Outcomes are in hashes of 1,000 positions, which live for 30 days after the last one. The first outcome of a child counts. A
--- child of another run of the same id has another mark.
+-- child of another run of the same id has another mark. A parent that has completed needs none: its outcomes have been freed.
 local SIZE, TTL = 1000, 2592000
 local now, _, nanoseconds = clock()
 expect(pending, 'list')
@@ -19,7 +19,7 @@ for _, task_id, mark, name, position, outcome in rows() do
     parent = read_task(keys.task(task_id), 'run', 'state', 'waiting', 'unique_key') or {}
     parents[task_id] = parent
   end
-  if parent.run == mark then
+  if parent.run == mark and parent.state ~= 'completed' then
     local kids = keys.kids(task_id, mark, name, math.floor(position / SIZE))
     grow('HSETNX', kids, whole(position), outcome)
     touched[task_id .. '\0' .. name] = { id = task_id, mark = mark, name = name, parent = parent }

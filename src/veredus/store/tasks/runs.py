@@ -171,7 +171,9 @@ class DurableRuns:
     async def unlink_kids(self, queue: str, task_id: str, mark: str, name: str, count: int) -> None:
         """Free the outcomes of a fan-out."""
         commands = [("UNLINK", key) for key in kid_keys(queue, task_id, mark, name, count)]
-        await self._redis.command_each(commands)
+        for reply in await self._redis.command_each(commands):
+            if isinstance(reply, BaseException):
+                raise reply
 
     async def retake(self, queue: str, task_id: str, owner: str, fields: Sequence[str], kids: Sequence[KidRow]) -> bool:
         """Forget failures. False if this owner no longer holds the task."""
