@@ -14,6 +14,9 @@ from tests.support.waiting import until_sync
 
 PAGES = {
     "overview": ("#/", ["mail", "images", "ledger", "Throughput", "History"]),
+    "failures": ("#/failures", ["SkipRetry", "email:send", "451 mailbox"]),
+    "types": ("#/types", ["image:resize", "Run p95"]),
+    "type": ("#/types/email:send", ["Attempts", "Run time", "Waiting time"]),
     "active": ("#/queues/reports?state=active", ["report:build", "held"]),
     "pending": ("#/queues/idle?state=pending", ["nobody"]),
     "scheduled": ("#/queues/mail?state=scheduled", ["later-000", "Page 1 of 3"]),
@@ -166,15 +169,17 @@ def test_the_charts_move(watched: Watched) -> None:
 
     watched.enter()
     page = watched.page
-    page.wait_for_selector(".chart .line.done", timeout=20_000)
-    line = "() => document.querySelector('.chart .line.done').getAttribute('d')"
-    before = page.evaluate(line)
+    page.wait_for_selector(".chart .bar.done", timeout=20_000)
+    chart = "() => document.querySelector('.chart').getAttribute('aria-label')"
+    before = page.evaluate(chart)
+    assert "attempts per minute, 60 in all" in before
     shop.app.enqueue_many_sync(shop.resize.call(n) for n in range(300))
-    page.wait_for_function(f"before => ({line})() !== before", arg=before)
-    page.get_by_role("button", name="7 d").click()
-    expect(page.locator(".chart .day")).to_have_count(7)
-    page.get_by_role("button", name="90 d").click()
-    expect(page.locator(".chart .day")).to_have_count(90)
+    page.wait_for_function(f"before => ({chart})() !== before", arg=before)
+    days = page.get_by_role("group", name="Days")
+    days.get_by_role("button", name="7 d").click()
+    expect(page.locator(".chart").nth(1).locator(".day")).to_have_count(7)
+    days.get_by_role("button", name="90 d").click()
+    expect(page.locator(".chart").nth(1).locator(".day")).to_have_count(90)
 
 
 def test_markup_in_data_is_text(watched: Watched) -> None:
@@ -454,6 +459,8 @@ def test_everything_by_keyboard(watched: Watched) -> None:
     page = watched.page
     watched.enter()
     for keys, title in (
+        ("gf", "Failures"),
+        ("gt", "Task types"),
         ("gw", "Workers"),
         ("gs", "Schedules"),
         ("gl", "Order and limits"),

@@ -361,6 +361,35 @@ async def test_a_dashboard_that_closes_lets_its_jobs_end_by_themselves(made: Mak
     assert (job.status, job.error) == ("stopped", None)
 
 
+async def test_the_tasks_of_a_group_of_errors_are_counted_run_and_deleted_in_every_queue(app: App, api: Api) -> None:
+    @app.task(name="pay", max_retry=0)
+    async def pay(n: int) -> None:
+        raise KeyError(n) if n % 2 else ValueError(n)
+
+    for queue in ("mail", "other"):
+        await app.enqueue_many(pay.using(queue=queue).call(n) for n in range(4))
+    async with app.worker(["mail", "other"], burst=True) as worker:
+        await worker.wait()
+    found = {one["error_class"]: one for one in (await api.get("errors"))["errors"]}
+    assert {name: (one["count"], one["queues"]) for name, one in found.items()} == dict.fromkeys(
+        ("KeyError", "ValueError"), (4, ["mail", "other"])
+    )
+    keys, values = found["KeyError"]["id"], found["ValueError"]["id"]
+    counted = await api.ended((await api.post("errors/count", group=keys))["id"])
+    assert counted["result"] == {"count": 4, "scanned": 8, "stopped": False}
+    shown = await api.get("tasks", queue="mail", state="archived", error_group=keys)
+    assert len(shown["tasks"]) == 2
+    ran = await api.ended((await api.post("errors/run", group=keys))["id"])
+    assert ran["result"]["done"] == 4
+    deleted = await api.ended((await api.post("errors/delete", group=values))["id"])
+    assert deleted["result"]["done"] == 4
+    for queue in ("mail", "other"):
+        info = await app.inspector().queue(queue)
+        assert (info.pending, info.archived) == (2, 0)
+    refused = await api.post("errors/run", 400, group="nothing")
+    assert "nothing" in refused["message"]
+
+
 async def test_a_job_that_breaks_says_so_and_keeps_the_details_to_the_log(
     app: App, api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

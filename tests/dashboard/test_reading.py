@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import veredus.dashboard.read_routes
-from tests.dashboard.conftest import TOKEN, Api, Making
+from tests.dashboard.conftest import Api
 from tests.outbox.support import Log
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE, until
@@ -17,7 +16,7 @@ from veredus import App, TaskFailed, current
 from veredus.dashboard.dashboard import CHANGES
 from veredus.dashboard.task_views import row_of
 from veredus.inspector.inspector import Inspector
-from veredus.model.info import SECOND, TaskInfo
+from veredus.model.info import TaskInfo
 from veredus.model.lifecycle import State
 from veredus.model.limits import Limit
 from veredus.store.store import Store, connect
@@ -196,20 +195,37 @@ def test_a_line_of_a_list_has_the_beginning_of_a_long_error_and_no_half_characte
     assert row["payload"]["size"] == 401
 
 
-async def test_with_very_many_queues_the_overview_has_only_the_last_rate_of_each(
-    app: App, made: Making, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dashboard, client = await made()
-    client.headers["authorization"] = f"Bearer {TOKEN}"
-    for queue in ("a", "b"):
-        await app.enqueue("t", queue=queue)
-    opened = dashboard.backend.opened
-    for second in (10, 20, 30):  # long ago, so that the look itself is one more sample
-        seen = [replace(info, timestamp_ns=second * SECOND) for info in await opened.inspector.stats()]
-        opened.recent.note(seen)
-    assert [len(queue["recent"]) for queue in (await Api(client).get("overview"))["queues"]] == [3, 3]
+async def test_the_throughput_is_what_workers_recorded(app: App, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.handler("good", queue="mail")(_nothing)
+    app.handler("bad", queue="slow", max_retry=0)(_broken)
+    for _ in range(3):
+        await app.enqueue("good", queue="mail")
+    await app.enqueue("bad", queue="slow")
+    async with app.worker(["mail", "slow"], burst=True) as worker:
+        await worker.wait()
+    seen = await api.get("throughput", minutes=5)
+    assert sum(one["processed"] for one in seen["total"]) == 4
+    assert sum(one["failed"] for one in seen["total"]) == 1
+    assert {queue: sum(series) for queue, series in seen["queues"].items()} == {"mail": 3, "slow": 1}
+    assert len(seen["total"]) == len(seen["queues"]["mail"]) == 5, "minutes without any are there too"
+    assert seen["total"][0]["at"] == seen["window"]["start"]
+    assert seen["window"]["span_s"] == 60
+    one = await api.get("throughput", queue="mail")
+    assert (list(one["queues"]), sum(span["processed"] for span in one["total"])) == (["mail"], 3)
+    listed = (await api.get("types"))["types"]
+    assert [(row["type"], row["processed"], row["failed"]) for row in listed] == [("good", 3, 0), ("bad", 1, 1)]
+    assert "run_s" not in listed[0]["series"][0]
+    (own,) = (await api.get("types", type="good"))["types"]
+    assert sum(span["run_s"]["count"] for span in own["series"]) == 3
     monkeypatch.setattr(veredus.dashboard.read_routes, "MANY_QUEUES", 1)
-    assert [len(queue["recent"]) for queue in (await Api(client).get("overview"))["queues"]] == [1, 1]
+    assert (await api.get("throughput"))["queues"] == {}
+
+
+async def _nothing() -> None: ...
+
+
+async def _broken() -> None:
+    raise ValueError("broken")
 
 
 async def test_of_many_groups_the_largest_are_shown(app: App, api: Api) -> None:

@@ -1,8 +1,8 @@
-"""Rates of the last minutes, from counters that only grow."""
+"""Rates of the last seconds, from counters that only grow."""
 
 from __future__ import annotations
 
-from veredus.dashboard.recent import SAMPLES, Recent
+from veredus.dashboard.recent import Recent
 from veredus.model.info import SECOND, QueueInfo
 
 
@@ -21,16 +21,21 @@ def _info(queue: str, second: float, processed: int, failed: int = 0) -> QueueIn
 
 def test_rates_are_differences_over_time() -> None:
     recent = Recent()
-    for second, processed, failed in ((100, 50, 5), (102, 70, 6), (103, 99, 9), (106, 110, 6), (108, 4, 1)):
-        recent.note([_info("mail", second, processed, failed)])  # the third comes too soon; the last two were reset
-    assert recent.rates("mail") == [(102_000, 10.0, 0.5), (106_000, 10.0, 0.0), (108_000, 0.0, 0.0)]
-    assert recent.rates("other") == []
+    recent.note([_info("mail", 100, 50, 5)])
+    assert recent.rate("mail") == {"processed": 0, "failed": 0}
+    for second, processed, failed in ((102, 70, 6), (103, 99, 9), (106, 110, 8)):  # the second comes too soon
+        recent.note([_info("mail", second, processed, failed)])
+    assert recent.rate("mail") == {"processed": 10.0, "failed": 0.5}
+    recent.note([_info("mail", 108, 4, 1)])  # the counters were reset
+    assert recent.rate("mail") == {"processed": 0, "failed": 0}
+    recent.note([_info("mail", 110, 10, 1)])
+    assert recent.rate("mail") == {"processed": 3.0, "failed": 0}
+    assert recent.rate("other") == {"processed": 0, "failed": 0}
 
 
 def test_queues_are_added_up_and_old_samples_go() -> None:
     recent = Recent()
-    for n in range(SAMPLES + 50):
-        recent.note([_info("a", 100 + 2 * n, 10 * n), _info("b", 100 + 2 * n, 4 * n, n)])
-    total = recent.total(["a", "b"])
-    assert len(total) == SAMPLES - 1
-    assert total[-1][1:] == (7.0, 0.5)
+    for n in range(20):
+        counted = 10 * n if n > 9 else 0
+        recent.note([_info("a", 100 + 2 * n, counted), _info("b", 100 + 2 * n, 4 * n, n)])
+    assert recent.rate("a", "b") == {"processed": 7.0, "failed": 0.5}

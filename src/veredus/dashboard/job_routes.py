@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from veredus.dashboard.backend import Opened
 from veredus.dashboard.change_routes import Changing
 from veredus.dashboard.forms import Form
 from veredus.dashboard.jobs import BackgroundJob
+from veredus.dashboard.read_routes import FILTERS
 from veredus.errors import ConfigError
 from veredus.inspector.bulk_runner import BulkResult
+from veredus.inspector.inspector import Inspector
 from veredus.inspector.reader import checked
 from veredus.inspector.search import Query
+from veredus.inspector.statistics import FAILED_STATES
 from veredus.model.task_status import check_then
 
 VERBS = ("run", "archive", "delete", "cancel")
@@ -57,26 +62,70 @@ async def count(opened: Opened, form: Form) -> Any:
     total = getattr(info, str(checked(state)))
 
     async def work(job: BackgroundJob) -> dict[str, Any]:
-        matching = scanned = 0
         groups = [group]
         if state == "aggregating" and group is None:
             groups = [one.group for one in await inspector.groups(queue)]
-        job.progress(0, total)
-        for name in groups:
-            cursor = ""
-            while not job.stop.is_set():
-                step = await inspector.search_page(
-                    queue, state, where, group=name, cursor=cursor, size=10**9, scan=1_000
-                )
-                matching, scanned, cursor = matching + len(step.tasks), scanned + step.scanned, step.cursor
-                job.progress(min(scanned, total), total)
-                if not cursor:
-                    break
-        return {"count": matching, "scanned": scanned, "stopped": job.stop.is_set()}
+        return await _count(inspector, job, [(queue, state, name) for name in groups], where, total)
 
     return opened.jobs.start(
         BackgroundJob(verb="count", title=f"count {state} tasks of {queue}", queue=queue), work
     ).as_dict()
+
+
+async def _count(
+    inspector: Inspector, job: BackgroundJob, lists: Sequence[tuple[str, str, str | None]], where: Query, total: int
+) -> dict[str, Any]:
+    """How many tasks of these lists (queue, state, group) match."""
+    matching = scanned = 0
+    job.progress(0, total)
+    for queue, state, group in lists:
+        cursor = ""
+        while not job.stop.is_set():
+            step = await inspector.search_page(queue, state, where, group=group, cursor=cursor, size=10**9, scan=1_000)
+            matching, scanned, cursor = matching + len(step.tasks), scanned + step.scanned, step.cursor
+            job.progress(min(scanned, total), total)
+            if not cursor:
+                break
+    return {"count": matching, "scanned": scanned, "stopped": job.stop.is_set()}
+
+
+# Groups of errors, in every queue.
+
+
+async def run_errors(opened: Opened, form: Form) -> Any:
+    """Make the tasks pending that failed with an error of this group."""
+    group = await opened.inspector.error_group(form.text("group"))
+
+    async def work(job: BackgroundJob) -> dict[str, Any]:
+        return _ended(await opened.inspector.run_errors(group.id, progress=job.progress))
+
+    title = f"run tasks with {group.error_class} in {group.type}"
+    return opened.jobs.start(BackgroundJob(verb="run", title=title, stoppable=False), work).as_dict()
+
+
+async def delete_errors(opened: Opened, form: Form) -> Any:
+    """Delete the tasks that failed with an error of this group."""
+    group = await opened.inspector.error_group(form.text("group"))
+
+    async def work(job: BackgroundJob) -> dict[str, Any]:
+        return _ended(await opened.inspector.delete_errors(group.id, progress=job.progress))
+
+    title = f"delete tasks with {group.error_class} in {group.type}"
+    return opened.jobs.start(BackgroundJob(verb="delete", title=title, stoppable=False), work).as_dict()
+
+
+async def count_errors(opened: Opened, form: Form) -> Any:
+    """Count the tasks that the two above would change."""
+    inspector = opened.inspector
+    group = await inspector.error_group(form.text("group"))
+    infos = await asyncio.gather(*[inspector.queue(queue) for queue in group.queues])
+    total = sum(getattr(info, state) for info in infos for state in FAILED_STATES)
+    lists = [(queue, state, None) for queue in group.queues for state in FAILED_STATES]
+
+    async def work(job: BackgroundJob) -> dict[str, Any]:
+        return await _count(inspector, job, lists, Query(error_group=group.id), total)
+
+    return opened.jobs.start(BackgroundJob(verb="count", title=f"count tasks with {group.error_class}"), work).as_dict()
 
 
 async def delete_queue(opened: Opened, form: Form) -> Any:
@@ -135,7 +184,7 @@ async def stop(opened: Opened, form: Form) -> Any:
 
 
 def _where(form: Form) -> Query | None:
-    where = Query(type=form.text("type", ""), payload=form.text("payload", ""), error=form.text("error", ""))
+    where = Query(**{name: form.text(name, "") for name in FILTERS})
     return None if where == Query() else where
 
 
@@ -143,11 +192,14 @@ def _ended(bulk: BulkResult) -> dict[str, Any]:
     return {"done": bulk.done, "total": bulk.total, "dropped": bulk.dropped, "stopped": bulk.stopped}
 
 
-_FILTERS = ("queue", "state", "group", "type", "payload", "error")
+_FILTERS = ("queue", "state", "group", *FILTERS)
 CHANGES: dict[str, Changing] = {
     "jobs/start": Changing(start, ("verb", *_FILTERS, "then", "drop_excess")),
     "jobs/count": Changing(count, _FILTERS, writes=False),
     "jobs/stop": Changing(stop, ("id",), writes=False),
+    "errors/run": Changing(run_errors, ("group",)),
+    "errors/delete": Changing(delete_errors, ("group",)),
+    "errors/count": Changing(count_errors, ("group",), writes=False),
     "queue/delete": Changing(delete_queue, ("queue", "force")),
     "doctor/diagnose": Changing(diagnose, ("queue",), writes=False),
     "doctor/repair": Changing(repair, ("queue", "job", "number")),

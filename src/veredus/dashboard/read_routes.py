@@ -9,18 +9,18 @@ from typing import Any
 
 from veredus.dashboard.backend import Opened
 from veredus.dashboard.forms import Form
-from veredus.dashboard.recent import SAMPLES
 from veredus.dashboard.task_views import row_of, states_of, task_of
 from veredus.inspector.search import Query
-from veredus.model.info import QueueInfo
+from veredus.model.info import SECOND, QueueInfo, instant_text
 from veredus.model.lifecycle import State
 
 STATES = tuple(str(state) for state in State)
+FILTERS = ("type", "payload", "error", "error_group")
 SCAN = 3_000
 """Tasks read by one step of a search; it takes tens of milliseconds."""
 
-SPARK, MANY_QUEUES = 40, 100
-"""Samples per queue in the overview. With more queues only the last sample is sent, to keep updates small."""
+MANY_QUEUES = 100
+"""With more queues the throughput of each is left out, to keep updates small."""
 
 Read = Callable[[Opened, Form], Awaitable[Any]]
 
@@ -40,17 +40,16 @@ async def overview(opened: Opened, form: Form) -> Any:
     queues, servers = await asyncio.gather(inspector.stats(), inspector.servers())
     closed = await asyncio.gather(*[inspector.is_closed(queue.queue) for queue in queues])
     opened.recent.note(queues)
-    samples = SPARK if len(queues) <= MANY_QUEUES else 1
     names = (*STATES, "size", "processed", "failed", "processed_total", "failed_total")
     return {
         "aggregate": {name: sum(getattr(queue, name) for queue in queues) for name in names},
-        "queues": [_queue(opened, queue, shut, samples) for queue, shut in zip(queues, closed, strict=True)],
+        "queues": [_queue(opened, queue, shut) for queue, shut in zip(queues, closed, strict=True)],
         "servers": {
             "processes": len(servers),
             "busy": sum(len(server.active_workers) for server in servers),
             "concurrency": sum(server.concurrency for server in servers),
         },
-        "recent": opened.recent.total(queue.queue for queue in queues),
+        "rate": opened.recent.rate(*[queue.queue for queue in queues]),
     }
 
 
@@ -61,8 +60,34 @@ async def queue(opened: Opened, form: Form) -> Any:
     return _queue(opened, info, await opened.inspector.is_closed(name))
 
 
-def _queue(opened: Opened, info: QueueInfo, closed: bool, samples: int = SAMPLES) -> dict[str, Any]:
-    return info.as_dict() | {"closed": closed, "recent": opened.recent.rates(info.queue)[-samples:]}
+def _queue(opened: Opened, info: QueueInfo, closed: bool) -> dict[str, Any]:
+    return info.as_dict() | {"closed": closed, "rate": opened.recent.rate(info.queue)}
+
+
+async def throughput(opened: Opened, form: Form) -> Any:
+    """Attempts per minute (beyond 12 hours: per hour) as workers recorded them: of all queues or one, and of each."""
+    minutes, queue = _minutes(form), form.text("queue", "") or None
+    found = await opened.inspector.throughput(minutes * 60, queue=queue)
+    spans = zip(*[one.series for one in found], strict=True)
+    sums = [(span[0][0], sum(one[1] for one in span), sum(one[2] for one in span)) for span in spans]
+    shown = found if len(found) <= MANY_QUEUES else []
+    return {
+        "minutes": minutes,
+        "window": await _window(opened, minutes * 60),
+        "total": [{"at": instant_text(at * SECOND), "processed": ended, "failed": bad} for at, ended, bad in sums],
+        "queues": {one.queue: [ended for _, ended, _ in one.series] for one in shown},
+    }
+
+
+def _minutes(form: Form) -> int:
+    return form.number("minutes", 60, 1, 30 * 24 * 60)
+
+
+async def _window(opened: Opened, seconds: int) -> dict[str, Any]:
+    """What series that leave out empty spans have to be filled up to."""
+    window = await opened.inspector.window(seconds)
+    start, end = instant_text(window.start * SECOND), instant_text(window.end * SECOND)
+    return {"start": start, "end": end, "span_s": window.span}
 
 
 async def history(opened: Opened, form: Form) -> Any:
@@ -82,7 +107,7 @@ async def tasks(opened: Opened, form: Form) -> Any:
     name, state = form.text("queue"), form.text("state")
     group = form.text("group", "") or None
     size = form.number("size", 50, 1, 200)
-    where = Query(type=form.text("type", ""), payload=form.text("payload", ""), error=form.text("error", ""))
+    where = Query(**{name: form.text(name, "") for name in FILTERS})
     if where != Query():
         cursor = form.text("cursor", "")
         step = await opened.inspector.search_page(name, state, where, group=group, cursor=cursor, size=size, scan=SCAN)
@@ -116,11 +141,12 @@ async def task(opened: Opened, form: Form) -> Any:
 
 
 async def types(opened: Opened, form: Form) -> Any:
-    """What ran of each task type in the last `minutes`."""
-    minutes = form.number("minutes", 60, 1, 30 * 24 * 60)
+    """What ran of each task type in the last `minutes`. Only a `type` gets percentiles for each minute or hour."""
+    minutes, name = _minutes(form), form.text("type", "")
     queue = form.text("queue", "") or None
-    found = await opened.inspector.type_stats(minutes * 60, queue=queue, type=form.text("type", ""))
-    return {"minutes": minutes, "types": [one.as_dict() for one in found]}
+    found = await opened.inspector.type_stats(minutes * 60, queue=queue, type=name)
+    rows = [one.as_dict() if name else one.summary() for one in found]
+    return {"minutes": minutes, "window": await _window(opened, minutes * 60), "types": rows}
 
 
 async def errors(opened: Opened, form: Form) -> Any:
@@ -128,7 +154,8 @@ async def errors(opened: Opened, form: Form) -> Any:
     hours, limit = form.number("hours", 24, 1, 30 * 24), form.number("limit", 100, 1, 1_000)
     queue = form.text("queue", "") or None
     found = await opened.inspector.errors(hours * 3600, queue=queue, type=form.text("type", ""))
-    return {"hours": hours, "total": len(found), "errors": [one.as_dict() for one in found[:limit]]}
+    shown = [one.as_dict() for one in found[:limit]]
+    return {"hours": hours, "window": await _window(opened, hours * 3600), "total": len(found), "errors": shown}
 
 
 async def find(opened: Opened, form: Form) -> Any:
@@ -187,7 +214,8 @@ READINGS: dict[str, Reading] = {
     "overview": Reading(overview, (), 1),
     "queue": Reading(queue, ("queue",), 1),
     "history": Reading(history, ("queue", "days"), 10),
-    "tasks": Reading(tasks, ("queue", "state", "group", "page", "size", "type", "payload", "error", "cursor"), 1),
+    "throughput": Reading(throughput, ("minutes", "queue"), 2),
+    "tasks": Reading(tasks, ("queue", "state", "group", "page", "size", *FILTERS, "cursor"), 1),
     "task": Reading(task, ("queue", "id"), 0.5),
     "types": Reading(types, ("minutes", "queue", "type"), 2),
     "errors": Reading(errors, ("hours", "queue", "type", "limit"), 2),

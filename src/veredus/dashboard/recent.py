@@ -1,20 +1,19 @@
-"""Tasks per second over the last minutes, from counters that the overview reads anyway."""
+"""Tasks per second right now, from counters that the overview reads anyway."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import pairwise
 
 from veredus.model.info import SECOND, QueueInfo
 
-SAMPLES = 150
+SAMPLES = 6
 APART = 2 * SECOND
-"""Minimum nanoseconds between two samples, so that they cover five minutes."""
+"""Minimum nanoseconds between two samples, so that they cover ten seconds: workers settle tasks in batches."""
 
 
 class Recent:
-    """Samples in memory, taken while pages are open. Redis has the totals per day."""
+    """Samples in memory, taken while pages are open. Charts come from what workers have recorded in Redis."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[tuple[int, int, int]]] = {}
@@ -22,25 +21,18 @@ class Recent:
     def note(self, queues: Iterable[QueueInfo]) -> None:
         for queue in queues:
             samples = self._samples.setdefault(queue.queue, deque(maxlen=SAMPLES))
+            if samples and queue.processed_total < samples[-1][1]:  # the counters were reset
+                samples.clear()
             if not samples or queue.timestamp_ns - samples[-1][0] >= APART:
                 samples.append((queue.timestamp_ns, queue.processed_total, queue.failed_total))
 
-    def rates(self, queue: str) -> list[tuple[int, float, float]]:
-        """Per sample: Unix milliseconds, tasks per second since the previous sample, and failed tasks per second."""
-        samples = list(self._samples.get(queue, ()))
-        found = []
-        for (before, processed_before, failed_before), (now, processed, failed) in pairwise(samples):
-            seconds = (now - before) / SECOND
-            ended, broken = max(0, processed - processed_before), max(0, failed - failed_before)
-            found.append((now // 1_000_000, round(ended / seconds, 2), round(broken / seconds, 2)))
-        return found
-
-    def total(self, queues: Iterable[str]) -> list[tuple[int, float, float]]:
-        """The sum over several queues, which are sampled at the same moments."""
-        sums: dict[int, list[float]] = {}
+    def rate(self, *queues: str) -> dict[str, float]:
+        """Tasks per second of these queues together, and failed ones."""
+        ended = broken = 0.0
         for queue in queues:
-            for at, ended, broken in self.rates(queue):
-                second = sums.setdefault(at // 1000, [0.0, 0.0])
-                second[0] += ended
-                second[1] += broken
-        return [(at * 1000, round(ended, 2), round(broken, 2)) for at, (ended, broken) in sorted(sums.items())]
+            samples = list(self._samples.get(queue, ()))
+            if len(samples) > 1:
+                (before, ended_before, broken_before), (now, ended_now, broken_now) = samples[0], samples[-1]
+                ended += (ended_now - ended_before) * SECOND / (now - before)
+                broken += max(0, broken_now - broken_before) * SECOND / (now - before)
+        return {"processed": round(ended, 2), "failed": round(broken, 2)}

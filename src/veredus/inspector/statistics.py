@@ -11,7 +11,7 @@ from veredus.inspector.bulk_runner import BulkResult, BulkRunner, Progress
 from veredus.inspector.search import Query
 from veredus.model.checks import seconds as checked_seconds
 from veredus.model.error_groups import ErrorGroupInfo
-from veredus.model.type_stats import DAY, HOUR, HOURS_KEPT, TypeStatsInfo, Window, by_type
+from veredus.model.type_stats import DAY, HOUR, HOURS_KEPT, ThroughputInfo, TypeStatsInfo, Window, by_queue, by_type
 from veredus.store.tasks.stats import Stats
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ class Statistics:
         queues, window = await self._window(seconds, queue)
         found = by_type(await self._stats.types(queues, window), window)
         return [one for one in found if not type or fnmatch.fnmatchcase(one.type, type)]
+
+    async def throughput(self, seconds: float | timedelta = HOUR, *, queue: str | None = None) -> list[ThroughputInfo]:
+        """What ran in each queue in the last hour, or in the last `seconds`, of all types together."""
+        queues, window = await self._window(seconds, queue)
+        return by_queue(queues, await self._stats.counted(queues, window), window)
 
     async def errors(
         self, seconds: float | timedelta = DAY, *, queue: str | None = None, type: str = ""
@@ -80,8 +85,12 @@ class Statistics:
         return BulkResult(done, total)
 
     async def _window(self, seconds: float | timedelta, queue: str | None) -> tuple[list[str], Window]:
-        length = checked_seconds("seconds", seconds, most=HOURS_KEPT)
+        window = await self.window(seconds)
         if queue is not None:
             await self._known(queue)
-        queues = [queue] if queue is not None else await self._queues.names()
-        return queues, Window.last(round(max(1.0, length)), await self._queues.server_ms() // 1000)
+        return [queue] if queue is not None else await self._queues.names(), window
+
+    async def window(self, seconds: float | timedelta) -> Window:
+        """The minutes or hours that statistics of the last `seconds` consist of."""
+        length = checked_seconds("seconds", seconds, most=HOURS_KEPT)
+        return Window.last(round(max(1.0, length)), await self._queues.server_ms() // 1000)

@@ -114,11 +114,27 @@ class TypeStatsInfo:
     """Seconds of the whole window."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {"type": self.type, "span_s": self.span, "window_s": self.window} | counted_dict(self.counted) | {
+        series = [{"at": instant_text(at * SECOND)} | counted_dict(counted) for at, counted in self.series]
+        return self.summary() | {"series": series}
+
+    def summary(self) -> dict[str, Any]:
+        """Without percentiles for each span, which are long where there are many types."""
+        shown = {"type": self.type, "span_s": self.span, "window_s": self.window} | counted_dict(self.counted)
+        return shown | {
             "series": [
-                {"at": instant_text(at * SECOND)} | counted_dict(counted) for at, counted in self.series
+                {"at": instant_text(at * SECOND), "processed": counted.processed, "failed": counted.failed}
+                for at, counted in self.series
             ]
-        }  # fmt: skip
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputInfo:
+    """One queue over a window of time."""
+
+    queue: str
+    series: Sequence[tuple[int, int, int]]
+    """The Unix second at which each span begins, attempts that ended, and of these failed. Every span is there."""
 
 
 def counted_dict(counted: Counted) -> dict[str, Any]:
@@ -145,6 +161,21 @@ class Window:
         span = MINUTE if seconds <= MINUTES_KEPT else HOUR
         end = now - now % span + span
         return cls(end - max(span, math.ceil(seconds / span) * span), end, span)
+
+
+def by_queue(
+    queues: Sequence[str], found: Iterable[tuple[str, int, str, Counted]], window: Window
+) -> list[ThroughputInfo]:
+    """Sum up rows of queue, start of the span, type and counts."""
+    spans = {queue: {at: [0, 0] for at in range(window.start, window.end, window.span)} for queue in queues}
+    for queue, at, _, counted in found:
+        sums = spans[queue][at]
+        sums[0] += counted.processed
+        sums[1] += counted.failed
+    return [
+        ThroughputInfo(queue=queue, series=[(at, ended, failed) for at, (ended, failed) in series.items()])
+        for queue, series in spans.items()
+    ]
 
 
 def by_type(found: Iterable[tuple[str, int, Counted]], window: Window) -> list[TypeStatsInfo]:

@@ -145,6 +145,13 @@ export async function perform(verb, queue, ids, state, task) {
   return true;
 }
 
+const CONSEQUENCE = {
+  delete: 'They will be deleted. This cannot be undone.',
+  archive: 'They will not run until you requeue them.',
+  run: 'They become pending in their current order.',
+  cancel: 'They will be stopped and archived.',
+};
+
 /** Applies a verb to all tasks of a state, or to all that match: shows how many, then starts a job. */
 export async function performAll(verb, queue, state, { group, filters = {}, total }) {
   const name =
@@ -156,17 +163,37 @@ export async function performAll(verb, queue, state, { group, filters = {}, tota
     ...(group ? { group } : {}),
     ...Object.fromEntries(Object.entries(filters).filter(([, value]) => value)),
   };
-  const counted = filtered ? await countFirst(of) : undefined;
-  const consequence = {
-    delete: 'They will be deleted. This cannot be undone.',
-    archive: 'They will not run until you requeue them.',
-    run: 'They become pending in their current order.',
-    cancel: 'They will be stopped and archived.',
-  }[verb];
-  const given = await ask({
+  const what = (count) => `${plural(count, `${state} task`)} of queue “${queue}”`;
+  const given = await confirmed(verb, {
     title: `${name} ${filtered ? 'all matching tasks' : `all ${state} tasks`}?`,
-    text: filtered ? 'Counting…' : `${plural(total, `${state} task`)} of queue “${queue}”. ${consequence}`,
-    confirm: filtered ? `${name} them` : `${name} ${plural(total, 'task')}`,
+    name,
+    total,
+    what: (count) => `${what(count)}${filtered ? ' match' : ''}. `,
+    counting: filtered && ['jobs/count', of],
+  });
+  if (given) await start('jobs/start', { verb, ...of }).catch((error) => toast(error.message, 'bad'));
+}
+
+/** Runs or deletes the tasks that wait for a retry or are archived because of an error of this group. */
+export async function performErrors(verb, group) {
+  const name = verb === 'run' ? 'Run' : 'Delete';
+  const given = await confirmed(verb, {
+    title: `${name} the tasks with this error?`,
+    name,
+    what: (count) => `${plural(count, 'task')} failed last with ${group.error_class} in ${group.type}. `,
+    counting: ['errors/count', { group: group.id }],
+  });
+  if (given) await start(`errors/${verb}`, { group: group.id }).catch((error) => toast(error.message, 'bad'));
+}
+
+/** Asks before many tasks are changed; counts them first where their number is not known. */
+async function confirmed(verb, { title, name, total, what, counting }) {
+  const counted = counting ? await countFirst(...counting).catch((error) => toast(error.message, 'bad')) : undefined;
+  if (counting && !counted) return null;
+  return ask({
+    title,
+    text: counting ? 'Counting…' : `${what(total)}${CONSEQUENCE[verb]}`,
+    confirm: counting ? `${name} them` : `${name} ${plural(total, 'task')}`,
     danger: verb !== 'run',
     ...(verb === 'cancel' ? { dismiss: 'Go back' } : {}),
     watch:
@@ -175,30 +202,24 @@ export async function performAll(verb, queue, state, { group, filters = {}, tota
         counted((count, done, all, ended) => {
           go.disabled = !ended || !count;
           detail.textContent = ended
-            ? `${plural(count, `${state} task`)} of queue “${queue}” match. ${consequence}`
+            ? `${what(count)}${CONSEQUENCE[verb]}`
             : `Counting… ${number(done)} of ${number(all)} checked so far.`;
           if (ended) go.textContent = `${name} ${plural(count, 'task')}`;
         })),
   });
-  if (!given) return;
-  try {
-    await start({ verb, ...of });
-  } catch (error) {
-    toast(error.message, 'bad');
-  }
 }
 
 /** The requests of the jobs that this page started, so that one can be repeated with drop_excess. */
 export const started = new Map();
 
-export async function start(job) {
-  const { id } = await post('jobs/start', job);
+export async function start(address, job) {
+  const { id } = await post(address, job);
   started.set(id, job);
 }
 
 /** Starts a count. Returns a function for the dialog: it takes a listener and returns a function that stops. */
-async function countFirst(of) {
-  const job = await post('jobs/count', of);
+async function countFirst(address, of) {
+  const job = await post(address, of);
   return (report) => {
     let left = false;
     const poll = async () => {

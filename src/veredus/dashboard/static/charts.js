@@ -1,7 +1,7 @@
-// Charts as SVG: tasks by state, sparklines, rates over minutes, bars over days.
+// Charts as SVG: tasks by state, sparklines, bars per minute, hour or day, lines of durations.
 
 import { h, s } from './dom.js';
-import { compact, number, rate } from './format.js';
+import { compact, duration, number, plural } from './format.js';
 
 export const STATES = ['active', 'pending', 'aggregating', 'scheduled', 'retry', 'archived', 'completed'];
 
@@ -66,8 +66,8 @@ const nice = (value) => {
   return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((step) => step * size).find((step) => step >= value) ?? value;
 };
 
-function frame(width, height, top, label, format) {
-  const [left, bottom] = [44, 22];
+function frame(width, height, top, label, format, left = 44) {
+  const bottom = 22;
   const picture = s('svg', {
     class: 'chart',
     viewBox: `0 0 ${width} ${height}`,
@@ -86,105 +86,106 @@ function frame(width, height, top, label, format) {
   return { picture, left, bottom, y };
 }
 
-/** [[unix ms, ended per second, of these failed], ...] */
-export function rateChart(samples, width, height = 190) {
-  if (samples.length < 2) return quiet(width, height, 'Measuring… the first rates appear in a few seconds.');
-  const top = nice(Math.max(...samples.map((sample) => sample[1]), 1));
-  const last = samples.at(-1);
-  const label = `Tasks per second over the last minutes: now ${rate(last[1])}, of these failed ${rate(last[2])}, at most ${rate(top)}`;
-  const { picture, left, bottom, y } = frame(width, height, top, label, (value) => compact(value));
-  const [first, end] = [samples[0][0], last[0]];
-  const x = (at) => left + ((at - first) / Math.max(1, end - first)) * (width - left - 2);
-  for (const [name, column] of [
-    ['done', 1],
-    ['failed', 2],
-  ]) {
-    if (column === 2 && !samples.some((sample) => sample[2])) continue;
-    const path = samples
-      .map((sample, at) => `${at ? 'L' : 'M'}${x(sample[0]).toFixed(1)} ${y(sample[column]).toFixed(1)}`)
-      .join('');
-    picture.append(
-      s('path', { class: `area ${name}`, d: `${path}L${x(end).toFixed(1)} ${y(0)}L${left} ${y(0)}Z` }),
-      s('path', { class: `line ${name}`, d: path }),
-    );
+/** Every span of a window, in order: what the series has of it, or nothing. */
+export function filled(series, { start, end, span_s }) {
+  const known = new Map(series.map((one) => [Date.parse(one.at), one]));
+  const all = [];
+  for (let at = Date.parse(start); at < Date.parse(end); at += span_s * 1000) {
+    all.push({ ms: at, processed: 0, failed: 0, count: 0, ...known.get(at) });
   }
-  const back = (end - first) / 1000;
-  picture.append(
-    s('text', { x: left, y: height - 5 }, back > 90 ? `${Math.round(back / 60)} min ago` : `${Math.round(back)} s ago`),
-    s('text', { x: width, y: height - 5, 'text-anchor': 'end' }, 'now'),
-  );
-  samples.forEach((sample, at) => {
-    const step = (width - left) / samples.length;
-    picture.append(
-      s(
-        'rect',
-        { class: 'touch', x: (left + at * step).toFixed(1), y: 0, width: step.toFixed(2), height: height - bottom },
-        s(
-          'title',
-          {},
-          `${new Date(sample[0]).toLocaleTimeString()}: ${rate(sample[1])}/s, failed ${rate(sample[2])}/s`,
-        ),
-      ),
-    );
-  });
-  return picture;
+  return all;
+}
+
+/** A moment as the axis of a chart shows it: a time of the day, with its date if the chart is longer than a day. */
+const moment = (ms, days) => {
+  const at = new Date(ms);
+  const time = at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
+  return days ? `${at.toLocaleDateString([], { month: 'short', day: 'numeric' })} ${time}` : time;
+};
+
+/** Bars of what ended per minute or hour, failures on top. `series` is of the API, with its `window`. */
+export function spanBars(series, window, width, { what = 'attempts', height = 190 } = {}) {
+  const days = Date.parse(window.end) - Date.parse(window.start) > 86_400_000;
+  const spans = filled(series, window).map((one) => ({
+    name: moment(one.ms, days),
+    processed: one.count || one.processed,
+    failed: one.count || one.failed,
+  }));
+  const per = window.span_s === 60 ? 'minute' : 'hour';
+  return bars(spans, width, height, { what: `${what} per ${per}`, last: 'now', only: what === 'errors' });
 }
 
 /** [{date, processed, failed}, ...], the oldest first. */
 export function dayBars(days, width, height = 190) {
-  const most = Math.max(...days.map((day) => day.processed), 0);
-  if (!most) return quiet(width, height, 'No task has ended in this period.');
-  const top = nice(most);
-  const sum = days.reduce((total, day) => total + day.processed, 0);
-  const failed = days.reduce((total, day) => total + day.failed, 0);
-  const label = `Tasks per day over ${days.length} days: ${number(sum)} processed, ${number(failed)} failed`;
+  const spans = days.map((day) => ({ ...day, name: day.date.slice(5) }));
+  return bars(spans, width, height, { what: 'tasks per day', last: 'today' });
+}
+
+/** [{name, processed, failed}, ...]; `processed` includes `failed`. */
+function bars(spans, width, height, { what, last, only }) {
+  const most = Math.max(...spans.map((span) => span.processed), 0);
+  if (!most) return quiet(width, height, 'Nothing has ended in this period.');
+  const top = nice(Math.max(most, 4));
+  const sum = (name) => spans.reduce((total, span) => total + span[name], 0);
+  const summary = (of) =>
+    only ? plural(of('failed'), 'error') : `${number(of('processed'))} ended, ${number(of('failed'))} of them failed`;
+  const label = `${what}, ${spans.length} in all: ${summary(sum)}`;
   const { picture, left, bottom, y } = frame(width, height, top, label, (value) => compact(value));
-  const step = (width - left) / days.length;
+  const step = (width - left) / spans.length;
   const gap = Math.min(6, step * 0.22);
-  days.forEach((day, at) => {
+  const rx = Math.min(2, step / 4);
+  spans.forEach((span, at) => {
     const x = left + at * step + gap / 2;
     const bar = s('g', { class: 'day' });
-    const good = y(day.processed - day.failed);
-    bar.append(s('title', {}, `${day.date}: ${number(day.processed)} processed, ${number(day.failed)} failed`));
-    bar.append(s('rect', { class: 'touch', x: left + at * step, y: 0, width: step, height: height - bottom }));
-    if (day.processed > day.failed) {
-      bar.append(
-        s('rect', {
-          class: 'bar done',
-          x,
-          y: good,
-          width: step - gap,
-          height: Math.max(1, y(0) - good),
-          rx: Math.min(2, step / 4),
-        }),
-      );
-    }
-    if (day.failed) {
-      const up = y(day.processed);
-      bar.append(
-        s('rect', {
-          class: 'bar failed',
-          x,
-          y: up,
-          width: step - gap,
-          height: Math.max(1.5, good - up - 1),
-          rx: Math.min(2, step / 4),
-        }),
-      );
-    }
+    const good = y(span.processed - span.failed);
+    bar.append(
+      s('title', {}, `${span.name}: ${summary((name) => span[name])}`),
+      s('rect', { class: 'touch', x: left + at * step, y: 0, width: step, height: height - bottom }),
+    );
+    const area = (name, from, size) =>
+      bar.append(s('rect', { class: `bar ${name}`, x, y: from, width: step - gap, height: size, rx }));
+    if (span.processed > span.failed) area('done', good, Math.max(1, y(0) - good));
+    if (span.failed) area('failed', y(span.processed), Math.max(1.5, good - y(span.processed) - (good < y(0) ? 1 : 0)));
     picture.append(bar);
   });
-  for (const at of [0, days.length - 1]) {
-    picture.append(
-      s(
-        'text',
-        { x: at ? width : left, y: height - 5, 'text-anchor': at ? 'end' : 'start' },
-        at ? 'today' : days[at].date.slice(5),
-      ),
-    );
-  }
+  picture.append(...ends(spans[0].name, last, left, width, height));
   return picture;
 }
+
+/** Lines of durations, one for each of `names`. A span without a value interrupts them. */
+export function durationLines(spans, names, width, { height = 190, days = false } = {}) {
+  const most = Math.max(...spans.flatMap((span) => names.map((name) => span[name] ?? 0)), 0);
+  if (!most) return quiet(width, height, 'Nothing has ended in this period.');
+  const top = nice(most);
+  const label = `Seconds per span: ${names.map((name) => `${name} at most ${duration(Math.max(...spans.map((one) => one[name] ?? 0)))}`).join(', ')}`;
+  const { picture, left, bottom, y } = frame(width, height, top, label, (value) => (value ? duration(value) : '0'), 58);
+  const step = (width - left) / spans.length;
+  for (const name of names) {
+    let path = '';
+    spans.forEach((span, at) => {
+      if (span[name] === undefined || span[name] === null) return;
+      const begins = at === 0 || (spans[at - 1][name] ?? null) === null;
+      const [x, up] = [(left + (at + 0.5) * step).toFixed(1), y(span[name]).toFixed(1)];
+      path += `${begins ? 'M' : 'L'}${x} ${up}`;
+      // A span alone is drawn as a short line.
+      if (begins && (spans[at + 1]?.[name] ?? null) === null) path += 'm-2 0h4';
+    });
+    picture.append(s('path', { class: `line ${name}`, d: path }));
+  }
+  spans.forEach((span, at) => {
+    const touch = s('rect', { class: 'touch', x: left + at * step, y: 0, width: step, height: height - bottom });
+    const values = names.map((name) => `${name} ${span[name] ? duration(span[name]) : '–'}`).join(', ');
+    touch.append(s('title', {}, `${moment(span.ms, days)}: ${values}`));
+    picture.append(touch);
+  });
+  picture.append(...ends(moment(spans[0].ms, days), 'now', left, width, height));
+  return picture;
+}
+
+const ends = (first, last, left, width, height) => [
+  s('text', { x: left, y: height - 5 }, first),
+  s('text', { x: width, y: height - 5, 'text-anchor': 'end' }, last),
+];
 
 function quiet(width, height, text) {
   return h('div', { class: 'quiet', style: { height: `${height}px` } }, text);

@@ -102,6 +102,8 @@ function children(now, next) {
 
 const ICONS = {
   overview: 'M3 12h4l3-8 4 16 3-8h4',
+  failures: 'M12 4l9 16H3zM12 10v4M12 17h.01',
+  types: 'M5 20V10M12 20V4M19 20v-7',
   workers: 'M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01',
   schedules: 'M12 7v5l3 2M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18z',
   order: 'M5 6h9M5 12h14M5 18h6M17 15l3 3-3 3',

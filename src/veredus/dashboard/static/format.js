@@ -19,7 +19,7 @@ export function bytes(value) {
 /** Seconds as `3.2 s`, `4 min 10 s`, `3 h 20 min`, `5 d 2 h`. */
 export function duration(seconds) {
   const value = Math.abs(seconds);
-  if (value < 0.001) return '0 s';
+  if (value < 0.001) return value > 0 ? '< 1 ms' : '0 s';
   if (value < 1) return `${Math.round(value * 1000)} ms`;
   if (value < 60) return `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
   for (const [unit, size, smaller, part] of [
@@ -55,6 +55,9 @@ export function clock(instant) {
 }
 
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+/** `module.Error` without its module. */
+export const className = (name) => name.slice(name.lastIndexOf('.') + 1);
 
 /** A payload of the API as one line. */
 export function line(content, most = 120) {

@@ -92,5 +92,5 @@ async function dropExcess(job, hide) {
   });
   if (!given) return;
   hide();
-  await start({ ...started.get(job.id), drop_excess: true }).catch((error) => toast(error.message, 'bad'));
+  await start('jobs/start', { ...started.get(job.id), drop_excess: true }).catch((error) => toast(error.message, 'bad'));
 }

@@ -3,7 +3,16 @@
 import { show } from './dialogs.js';
 import { h } from './dom.js';
 
-export const PLACES = { o: '#/', w: '#/workers', s: '#/schedules', l: '#/order', g: '#/gateway', r: '#/server' };
+export const PLACES = {
+  o: '#/',
+  f: '#/failures',
+  t: '#/types',
+  w: '#/workers',
+  s: '#/schedules',
+  l: '#/order',
+  g: '#/gateway',
+  r: '#/server',
+};
 
 const HELP = [
   ['/', 'find a task by its id'],
@@ -13,6 +22,8 @@ const HELP = [
   ['Esc', 'clear the selection'],
   ['[ / ]', 'previous / next page'],
   ['g o', 'overview'],
+  ['g f', 'failures'],
+  ['g t', 'task types'],
   ['g w', 'workers'],
   ['g s', 'schedules'],
   ['g l', 'order and limits'],

@@ -6,6 +6,7 @@ import { dec, enc } from './format.js';
 import { jobsDock } from './jobs.js';
 import { help, keyboard } from './keys.js';
 import { toast } from './parts.js';
+import { Failures } from './pages/failures.js';
 import { Gateway } from './pages/gateway.js';
 import { loginPage } from './pages/login.js';
 import { Overview } from './pages/overview.js';
@@ -14,17 +15,28 @@ import { Schedules } from './pages/schedules.js';
 import { Server } from './pages/server.js';
 import { Task } from './pages/task.js';
 import { Order } from './pages/order.js';
+import { Types } from './pages/types.js';
 import { Workers } from './pages/workers.js';
 
 const NAV = [
   ['overview', 'Overview', '#/'],
+  ['failures', 'Failures', '#/failures'],
+  ['types', 'Task types', '#/types', 'Types'],
   ['workers', 'Workers', '#/workers'],
   ['schedules', 'Schedules', '#/schedules'],
-  ['order', 'Order & limits', '#/order'],
+  ['order', 'Order & limits', '#/order', 'Order'],
   ['gateway', 'Gateway', '#/gateway'],
   ['server', 'Server', '#/server'],
 ];
-const PAGES = { workers: Workers, schedules: Schedules, order: Order, gateway: Gateway, server: Server };
+const PAGES = {
+  failures: Failures,
+  types: Types,
+  workers: Workers,
+  schedules: Schedules,
+  order: Order,
+  gateway: Gateway,
+  server: Server,
+};
 const THEMES = ['auto', 'light', 'dark'];
 
 class App {
@@ -235,11 +247,11 @@ class App {
       h(
         'ul',
         {},
-        NAV.map(([place, text, href]) =>
+        NAV.map(([place, text, href, short = text]) =>
           h(
             'li',
             {},
-            h('a', { href, 'aria-current': place === this.place ? 'page' : null }, icon(place), h('span', {}, text)),
+            h('a', { href, 'aria-current': place === this.place ? 'page' : null }, icon(place), h('span', {}, innerWidth > 760 ? text : short)),
           ),
         ),
       ),

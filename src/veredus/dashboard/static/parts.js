@@ -202,6 +202,13 @@ export function segmented(label, options, current, choose) {
   );
 }
 
+export const legend = (...items) =>
+  h(
+    'ul',
+    { class: 'legend' },
+    items.map(([name, text]) => h('li', {}, h('i', { class: `dot ${name}` }), text)),
+  );
+
 export function block(text, label) {
   return h('pre', { class: 'block', tabindex: '0', 'aria-label': label }, h('code', {}, text));
 }

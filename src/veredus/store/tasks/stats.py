@@ -67,13 +67,14 @@ class Stats:
 
     async def types(self, queues: Sequence[str], window: Window) -> list[tuple[str, int, Counted]]:
         """Type, start of the span in Unix seconds and what was counted, of all queues."""
+        return [(name, at, counted) for _, at, name, counted in await self.counted(queues, window)]
+
+    async def counted(self, queues: Sequence[str], window: Window) -> list[tuple[str, int, str, Counted]]:
+        """Queue, start of the span in Unix seconds, type and what was counted."""
         make = keys.type_minutes if window.span == MINUTE else keys.type_hours
-        found = []
-        for _, at, name, value in await self._spans(queues, window, make):
-            counted = decode_counted(value)
-            if counted is not None:
-                found.append((name, at, counted))
-        return found
+        spans = await self._spans(queues, window, make)
+        decoded = [(queue, at, name, decode_counted(value)) for queue, at, name, value in spans]
+        return [(queue, at, name, counted) for queue, at, name, counted in decoded if counted is not None]
 
     async def errors(self, queues: Sequence[str], window: Window) -> list[ErrorGroupInfo]:
         """The groups that had errors in the window, the one with the most first."""

@@ -1,37 +1,41 @@
 // All queues at a glance.
 
 import { me, post } from '../api.js';
-import { STATES, dayBars, rateChart, sparkline, stateBar } from '../charts.js';
+import { STATES, dayBars, spanBars, sparkline, stateBar } from '../charts.js';
 import { h } from '../dom.js';
 import { compact, duration, enc, number, plural, rate } from '../format.js';
-import { button, card, empty, failure, head, loading, segmented, stat, table, toast } from '../parts.js';
+import { button, card, empty, failure, head, legend, loading, segmented, stat, table, toast } from '../parts.js';
 
 export class Overview {
   title = 'Overview';
   days = 30;
+  minutes = 60;
 
   constructor(route, app) {
     this.app = app;
   }
 
   topics() {
-    return { overview: 'overview', history: `history?days=${this.days}` };
+    return {
+      overview: 'overview',
+      history: `history?days=${this.days}`,
+      throughput: `throughput?minutes=${this.minutes}`,
+    };
   }
 
-  render({ overview, history }, errors) {
+  render({ overview, history, throughput }, errors) {
     if (errors.overview) return [head('Overview'), failure(errors.overview)];
     if (!overview) return [head('Overview'), loading()];
     if (!overview.queues.length) return [head('Overview'), newcomer(overview)];
     return [
       head('Overview', { note: me.server }),
-      this.#stats(overview),
-      this.#charts(overview, history),
-      this.#queues(overview),
+      this.#stats(overview, throughput?.total ?? []),
+      this.#charts(history, throughput),
+      this.#queues(overview, throughput?.queues ?? {}),
     ];
   }
 
-  #stats({ aggregate, servers, recent, queues }) {
-    const last = recent.at(-1) ?? [0, 0, 0];
+  #stats({ aggregate, servers, rate: now, queues }, spans) {
     const slowest = queues.reduce((most, queue) => (queue.latency_ms > most.latency_ms ? queue : most));
     const failing = aggregate.processed ? (100 * aggregate.failed) / aggregate.processed : 0;
     return h(
@@ -45,13 +49,20 @@ export class Overview {
         href: '#/workers',
       }),
       stat('Processed today', aggregate.processed, {
-        note: `${rate(last[1])}/s now`,
-        chart: sparkline(recent.map((one) => one[1]).slice(-60), { width: 48, height: 18 }),
+        note: `${rate(now.processed)}/s now`,
+        chart: sparkline(
+          spans.map((one) => one.processed),
+          { width: 48, height: 18 },
+        ),
       }),
       stat('Failed today', aggregate.failed, {
         note: `${failing.toFixed(failing && failing < 10 ? 1 : 0)} % of all`,
         kind: aggregate.failed ? 'is-warn' : '',
-        chart: sparkline(recent.map((one) => one[2]).slice(-60), { width: 48, height: 18, name: 'bad' }),
+        href: '#/failures',
+        chart: sparkline(
+          spans.map((one) => one.failed),
+          { width: 48, height: 18, name: 'bad' },
+        ),
       }),
       stat('Longest wait', slowest.latency_ms ? duration(slowest.latency_ms / 1000) : '0 s', {
         note: slowest.latency_ms ? `in ${slowest.queue}` : 'no task waits',
@@ -60,45 +71,49 @@ export class Overview {
     );
   }
 
-  #charts({ recent }, history) {
+  #charts(history, throughput) {
     const width = this.app.chartWidth(2);
     return h(
       'div',
-      { class: 'two' },
+      { class: 'two charts' },
       card(
         h(
           'div',
           { class: 'split' },
           h('h2', {}, 'Throughput'),
-          legend(['done', 'tasks per second'], ['failed', 'failed']),
+          legend(['done', `attempts per ${this.minutes > 720 ? 'hour' : 'minute'}`], ['failed', 'failed']),
+          this.#choice('Period', 'minutes', [
+            [60, '1 h'],
+            [1440, '24 h'],
+            [10080, '7 d'],
+          ]),
         ),
-        rateChart(recent, width),
+        throughput ? spanBars(throughput.total, throughput.window, width) : loading(),
       ),
       card(
         h(
           'div',
           { class: 'split' },
           h('h2', {}, 'History'),
-          segmented(
-            'Days',
-            [
-              [7, '7 d'],
-              [30, '30 d'],
-              [90, '90 d'],
-            ],
-            this.days,
-            (days) => {
-              this.days = days;
-              this.app.watch();
-            },
-          ),
+          this.#choice('Days', 'days', [
+            [7, '7 d'],
+            [30, '30 d'],
+            [90, '90 d'],
+          ]),
         ),
         history ? dayBars(history.days, width) : loading(),
       ),
     );
   }
 
-  #queues({ queues }) {
+  #choice(label, name, options) {
+    return segmented(label, options, this[name], (value) => {
+      this[name] = value;
+      this.app.watch();
+    });
+  }
+
+  #queues({ queues }, spans) {
     return card(
       h(
         'div',
@@ -144,8 +159,8 @@ export class Overview {
               h(
                 'span',
                 { class: 'with-spark' },
-                sparkline(queue.recent.map((one) => one[1]).slice(-40), { width: 64, height: 18 }),
-                rate(queue.recent.at(-1)?.[1] ?? 0),
+                sparkline(spans[queue.queue] ?? [], { width: 64, height: 18 }),
+                rate(queue.rate.processed),
               ),
           },
           { title: 'Today', number: true, cell: (queue) => compact(queue.processed) },
@@ -179,13 +194,6 @@ const count = (queue, state) =>
   queue[state]
     ? h('a', { class: `text-${state}`, href: `#/queues/${enc(queue.queue)}?state=${state}` }, compact(queue[state]))
     : h('span', { class: 'dim' }, '0');
-
-export const legend = (...items) =>
-  h(
-    'ul',
-    { class: 'legend' },
-    items.map(([name, text]) => h('li', {}, h('i', { class: `dot ${name}` }), text)),
-  );
 
 export async function pause(queue) {
   try {

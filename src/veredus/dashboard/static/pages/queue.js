@@ -1,12 +1,12 @@
 // One queue: its numbers, its actions, and its tasks by state.
 
 import { me, post } from '../api.js';
-import { STATES, dayBars, rateChart, sparkline } from '../charts.js';
+import { STATES, dayBars, spanBars } from '../charts.js';
 import { ask } from '../dialogs.js';
 import { h } from '../dom.js';
 import { bytes, compact, duration, enc, number, plural, query, rate } from '../format.js';
-import { button, card, failure, head, loading, stat, toast } from '../parts.js';
-import { legend, pause } from './overview.js';
+import { button, card, failure, head, legend, loading, stat, toast } from '../parts.js';
+import { pause } from './overview.js';
 import { Tasks } from './tasks.js';
 
 // The first of these states that has tasks is shown first.
@@ -25,7 +25,10 @@ export class Queue {
 
   topics() {
     const topics = { queue: `queue${query({ queue: this.name })}`, ...this.tasks.topics() };
-    if (this.charts) topics.history = `history${query({ queue: this.name, days: 30 })}`;
+    if (this.charts) {
+      topics.history = `history${query({ queue: this.name, days: 30 })}`;
+      topics.throughput = `throughput${query({ queue: this.name })}`;
+    }
     return topics;
   }
 
@@ -45,7 +48,7 @@ export class Queue {
     return [
       head(this.name, { above, badges, actions: this.#actions(queue) }),
       this.#stats(queue),
-      this.charts && this.#charts(queue, data.history),
+      this.charts && this.#charts(data),
       this.#tabs(queue),
       this.tasks.render(queue, data, errors),
     ];
@@ -125,7 +128,6 @@ export class Queue {
   }
 
   #stats(queue) {
-    const last = queue.recent.at(-1) ?? [0, 0, 0];
     return h(
       'div',
       { class: 'stats' },
@@ -134,18 +136,16 @@ export class Queue {
         note: queue.pending ? 'the next pending task' : 'no task waits',
       }),
       stat('Processed today', queue.processed, {
-        note: `${rate(last[1])}/s now`,
-        chart: sparkline(queue.recent.map((one) => one[1]).slice(-60), { width: 48, height: 18 }),
+        note: `${rate(queue.rate.processed)}/s now`,
       }),
       stat('Failed today', queue.failed, {
         note: `${number(queue.failed_total)} in all`,
         kind: queue.failed ? 'is-warn' : '',
-        chart: sparkline(queue.recent.map((one) => one[2]).slice(-60), { width: 48, height: 18, name: 'bad' }),
       }),
     );
   }
 
-  #charts(queue, history) {
+  #charts({ history, throughput }) {
     const width = this.app.chartWidth(2);
     return h(
       'div',
@@ -155,9 +155,9 @@ export class Queue {
           'div',
           { class: 'split' },
           h('h2', {}, 'Throughput'),
-          legend(['done', 'tasks per second'], ['failed', 'failed']),
+          legend(['done', 'attempts per minute'], ['failed', 'failed']),
         ),
-        rateChart(queue.recent, width),
+        throughput ? spanBars(throughput.total, throughput.window, width) : loading(),
       ),
       card('Last 30 days', history ? dayBars(history.days, width) : loading()),
     );

@@ -21,7 +21,8 @@ export class Tasks {
     this.queue = queue;
     this.page = Math.max(1, Number(given.page) || 1);
     this.group = given.group ?? '';
-    this.filters = { type: given.type ?? '', payload: given.payload ?? '', error: given.error ?? '' };
+    const { type = '', payload = '', error = '', error_group = '' } = given;
+    this.filters = { type, payload, error, error_group };
     this.picked = new Set();
     this.found = null;
     this.choose(STATES.includes(given.state) ? given.state : '');
@@ -97,6 +98,13 @@ export class Tasks {
           `group ${this.group}`,
           icon('close'),
         ),
+      this.filters.error_group &&
+        h(
+          'a',
+          { class: 'chip', href: this.address({ error_group: '', page: '' }), 'aria-label': 'Leave the group of errors' },
+          'one group of errors',
+          icon('close'),
+        ),
       FILTERS.map(([name, label, hint]) =>
         h(
           'div',
@@ -114,7 +122,7 @@ export class Tasks {
       ),
       h('button', { type: 'submit', class: 'button' }, icon('search'), h('span', {}, 'Find')),
       this.#searching() &&
-        h('a', { class: 'button', href: this.address({ type: '', payload: '', error: '', page: '' }) }, 'Clear'),
+        h('a', { class: 'button', href: this.address({ type: '', payload: '', error: '', error_group: '', page: '' }) }, 'Clear'),
     );
     // On a phone the tasks come first, and the fields are folded.
     return h(
