@@ -55,18 +55,12 @@ pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "asynq-differences.md"
 
 
-ABOUT_THE_TABLE = (
-    "test_rows_and_tests_correspond",
-    "test_each_row_is_checked_beside_live_go_or_says_why_it_cannot_be",
-)
-
-
 def test_rows_and_tests_correspond() -> None:
     rows = re.findall(r'^\| <a id="([a-z-]+)"></a>`([a-z-]+)` \|', DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
     tests = [
         name.removeprefix("test_").replace("_", "-")
         for name in vars(sys.modules[__name__])
-        if name.startswith("test_") and name not in ABOUT_THE_TABLE
+        if name.startswith("test_") and name != "test_rows_and_tests_correspond"
     ]
     assert all(anchor == shown for anchor, shown in rows)
     assert [anchor for anchor, _ in rows] == tests
@@ -74,20 +68,6 @@ def test_rows_and_tests_correspond() -> None:
     lines = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert len(lines) == len(tests) + 2, "a line of the table is not a row"
     assert all(line.count(" | ") == 4 for line in lines if "---" not in line), "a row has not five cells"
-
-
-LIVE = Path(__file__).parent / "live"
-
-
-def test_each_row_is_checked_beside_live_go_or_says_why_it_cannot_be() -> None:
-    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
-        if line.startswith("| <a id="):
-            cell = line.removesuffix(" |").rpartition(" | ")[2]
-            named = re.fullmatch(r"`(test_\w+\.py)::(test_\w+)`", cell)
-            if named is None:
-                assert re.fullmatch(r"not checkable: .{10,}", cell), line
-            else:
-                assert f"def {named[2]}(" in (LIVE / named[1]).read_text(encoding="utf-8"), line
 
 
 async def needed(row: str, scenario: str, url: str, client: Any) -> Picture:

@@ -54,10 +54,21 @@ async def test_many_thousands_in_one_call(q: Queue) -> None:
 
 
 async def test_due_times_of_tasks_that_no_longer_wait_are_removed(q: Queue) -> None:
-    await q.schedule(("taken by Go", "+1000"), ("waits", "+1000"), ("later", "+90000"))
-    await q.client.zrem(q.key("scheduled"), "taken by Go", "later")
-    await q.client.zadd(q.key("retry"), {"retried by Go": 1})
+    await q.schedule(("taken by Go", "+1000"), ("waits", "+1000"), ("deleted by Go", "+90000"), ("later", "+90000"))
+    await q.client.zrem(q.key("scheduled"), "taken by Go", "deleted by Go")
+    await q.client.zadd(q.key("retry"), {"retried by Go": NOW // 1000 + 5})
     await q.client.zadd(q.key("due"), {"retried by Go": NOW})
-    assert await q.expire(now=NOW + 3001) == 1
-    assert await q.client.zrange(q.key("due"), 0, -1) == [b"retried by Go", b"waits", b"later"]
-    assert await q.expire(now=NOW + 92_001) == 1
+    assert await q.expire(now=NOW + 3001) == 3
+    assert await q.client.zrange(q.key("due"), 0, -1) == [b"waits", b"later"]
+    assert await q.expire(now=NOW + 92_001) == 0
+
+
+async def test_the_whole_index_is_looked_through_in_portions(q: Queue) -> None:
+    await q.schedule(*[(f"t{n}", "+90000") for n in range(1000)])
+    await q.client.zremrangebyrank(q.key("scheduled"), 300, 349)
+    removed = [await q.expire(limit=100)]
+    while q.due_cursor != b"0":
+        removed.append(await q.expire(limit=100))
+    assert len(removed) > 5
+    assert sum(removed) == 50
+    assert await q.client.zcard(q.key("due")) == 950

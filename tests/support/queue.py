@@ -41,6 +41,7 @@ class Queue:
         self.redis.is_watching = is_watched
         self.prefix = keys.task_prefix(name)
         self.next_expiry = 0
+        self.due_cursor = b"0"
         """Of the last sweep: when the next lease will expire."""
         self.losers: list[str] = []
         """Of the last sweep: the owner that lost each claimed task."""
@@ -185,7 +186,9 @@ class Queue:
         return bool(swept), rows, [task_id.decode() for task_id in tidied]
 
     async def expire(self, *, limit: int = 100, now: int = NOW) -> int:
-        return int(await self._run(EXPIRE, self.keys("completed scheduled retry due"), [self.key(""), limit], now))
+        args = [self.key(""), limit, self.due_cursor]
+        number, self.due_cursor = await self._run(EXPIRE, self.keys("completed scheduled retry due"), args, now)
+        return int(number)
 
     # What stands in Redis.
 

@@ -26,7 +26,7 @@ SLOW = {"behave": "wait", "ms": 60_000, "times": 1}
 async def test_the_index_of_due_times_is_empty_after_go_ran_our_delayed_tasks(
     program: Path, url: str, redis_client: Any
 ) -> None:
-    """Of a queue that no Veredus worker serves: any Veredus worker on this server sweeps it."""
+    """due-index, of a queue that no Veredus worker serves: any Veredus worker on this server sweeps it."""
     side, look = PythonSide(url), Look(redis_client, "for-go")
     async with side.app as app, go_peer(program, url) as peer:
         await peer.serve("go:work", queue="for-go")
@@ -50,7 +50,7 @@ async def test_the_index_of_due_times_is_empty_after_go_ran_our_delayed_tasks(
 async def test_a_cancel_counts_for_the_attempt_of_go_that_it_was_made_for(
     program: Path, url: str, redis_client: Any
 ) -> None:
-    """Go retries what is cancelled. The next attempt, which is ours, runs."""
+    """cancel-mark: Go retries what is cancelled. The next attempt, which is ours, runs."""
     side, look = PythonSide(url), Look(redis_client, "shared")
     async with side.app as app, go_peer(program, url) as peer:
         await peer.serve("py:work", queue="shared", retry_ms=1000)
@@ -88,6 +88,7 @@ async def test_a_task_that_go_archived_after_a_cancel_runs_when_it_is_run_by_han
 async def test_whoever_waits_for_a_task_that_go_runs_is_told_soon(
     program: Path, url: str, redis_client: Any, waits: str
 ) -> None:
+    """waiting-fields."""
     side = PythonSide(url)
     async with side.app as app, go_peer(program, url) as peer:
         await peer.serve("go:work", queue="for-go")

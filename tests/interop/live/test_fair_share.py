@@ -66,7 +66,8 @@ async def shares(worker: Any) -> None:
 
 
 async def test_go_gets_its_share_of_a_queue_that_is_mostly_empty(program: Path, url: str, redis_client: Any) -> None:
-    """Go polls three times as often as by default: that a busy machine lets it miss its time is not what is shown."""
+    """left-for-go. Go polls three times as often as by default, because it is not shown what a busy machine lets it
+    miss."""
     async with go_peer(program, url) as peer:
         fleet = Fleet(url, peer)
         async with fleet.app as app:

@@ -22,7 +22,7 @@ pytestmark = VALKEY_ONLY
 async def test_a_delayed_task_of_a_group_that_go_forwards_runs_alone(
     program: Path, url: str, redis_client: Any
 ) -> None:
-    """As Go's own do. With the field that Go reads, it would be in a group that nobody has listed."""
+    """scheduled-group: as Go's own do. With the field that Go reads, it would be in a group that nobody has listed."""
     side = PythonSide(url)
     async with side.app as app, go_peer(program, url) as peer:
         handle = await app.enqueue("go:work", {}, queue="for-go", group="g", delay=0.5)

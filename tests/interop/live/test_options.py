@@ -98,6 +98,7 @@ async def test_either_handler_gets_what_the_other_client_sent(
 
 
 async def test_a_unique_task_of_either_side_locks_out_the_other(program: Path, url: str, redis_client: Any) -> None:
+    """duplicate-not-an-error."""
     side = PythonSide(url)
     async with side.app as app, go_peer(program, url) as peer:
         first = await app.enqueue("py:unique", b'{"n":1}', queue="shared", unique_for=60)

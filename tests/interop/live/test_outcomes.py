@@ -46,6 +46,7 @@ async def test_a_task_that_go_ran_is_where_asynq_says(
 async def test_a_task_that_we_ran_is_where_asynq_says(
     program: Path, url: str, redis_client: Any, behaviour: str
 ) -> None:
+    """error-text."""
     state, _, error = OUTCOMES[behaviour]
     side, look = PythonSide(url, retry_delay=3600), Look(redis_client, "shared")
     async with side.app as app, go_peer(program, url) as peer, app.worker("shared", **FAST):
@@ -140,6 +141,7 @@ async def test_a_lease_that_dies_with_us_is_recovered_by_go(program: Path, url: 
 async def test_graceful_stop_of_either_side_gives_the_task_to_the_other(
     program: Path, url: str, redis_client: Any
 ) -> None:
+    """requeue-pending-since."""
     side, look = PythonSide(url), Look(redis_client, "shared")
     async with side.app as app, go_peer(program, url) as peer:
         await peer.serve("py:work", queue="shared", shutdown_ms=1)

@@ -54,6 +54,7 @@ MISFITS = {
 async def test_structs_with_added_fields_nils_and_floats_reach_python_handlers_and_misfits_are_retried(
     program: Path, url: str, redis_client: Any
 ) -> None:
+    """unreadable-payload."""
     app, look = App(url), Look(redis_client, "shared")
     got: dict[str, Any] = {}
 
@@ -98,6 +99,36 @@ async def test_structs_with_added_fields_nils_and_floats_reach_python_handlers_a
         await peer.do("run", queue="shared", id=last)
         await until(lambda: _failed_again(look, last))
     assert "strict" not in got
+    assert await check_invariant(redis_client) == []
+
+
+async def test_go_gets_what_python_sends(program: Path, url: str, redis_client: Any) -> None:
+    app = App(url)
+
+    @app.task(name="go:greet", queue="for-go")
+    async def greet(user_id: int, lang: str = "en") -> None: ...
+
+    @app.task(name="go:struct", queue="for-go", max_retry=0)
+    async def struct(behave: str, ms: int = 0) -> None: ...
+
+    async with app, go_peer(program, url) as peer:
+        await greet.enqueue(7, lang="zh")
+        await app.enqueue("go:value", {"list": [1, None], "text": "漢字"}, queue="for-go")
+        await app.enqueue("go:bytes", b"\x00\xff", queue="for-go")
+        await app.enqueue("go:none", None, queue="for-go")
+        await app.produce("go-topic", {"n": 1})
+        await struct.enqueue("fail")
+        await peer.serve("go:", "go-topic", queues={"for-go": 1, "go-topic": 1})
+        await until(lambda: len(peer.ran) == 6)
+    assert {ran["type"]: ran["payload"] for ran in peer.ran} == {
+        "go:greet": b'{"user_id":7,"lang":"zh"}',
+        "go:value": '{"list":[1,null],"text":"漢字"}'.encode(),
+        "go:bytes": b"\x00\xff",
+        "go:none": b"",
+        "go-topic": b'{"n":1}',
+        "go:struct": b'{"behave":"fail"}',
+    }
+    assert [ran.get("failed") for ran in peer.ran if ran["type"] == "go:struct"] == ["told to fail"], "it was decoded"
     assert await check_invariant(redis_client) == []
 
 

@@ -154,7 +154,7 @@ async def test_what_is_due(program: Path, url: str, redis_client: Any, by: str) 
 
 
 async def test_failures_handed_over(program: Path, url: str, redis_client: Any) -> None:
-    """traceback-field, deferrals-field, followers."""
+    """traceback-field, attempt-fields, statistics-keys, deferrals-field, followers."""
     side, look = PythonSide(url, retry_delay=3600), Look(redis_client, "shared")
     async with side.app as app, go_peer(program, url) as peer:
         (sent,) = await peer.enqueue("py:work", {"behave": "fail"}, queue="shared")
@@ -167,6 +167,12 @@ async def test_failures_handed_over(program: Path, url: str, redis_client: Any) 
         await look.ends(sent["id"], "retry")
         assert "traceback" in await look.fields(sent["id"])
         assert (await app.inspector().task("shared", sent["id"])).traceback == "", "it belongs to an earlier failure"
+        attempts = [(one.outcome, one.error) for one in await app.inspector().attempts("shared", sent["id"])]
+        assert attempts == [("failed", "told to fail"), ("not recorded", "")]
+        (stats,) = await app.inspector().type_stats()
+        assert (stats.type, stats.counted.failed, (await look.counters())[1]) == ("py:work", 1, 2), (
+            "Go's in the counters"
+        )
         # Go tells nobody who follows a task
         followed = await app.enqueue("py:work", {}, queue="shared", delay=0.5)
         await redis_client.hset(key(f"t:{followed.id}"), "waited", ">s:0")

@@ -22,6 +22,7 @@ MINE = 400
 async def test_a_worker_that_joins_go_servers_leaves_their_tasks_alone_and_finds_its_own_between_them(
     program: Path, url: str, redis_client: Any
 ) -> None:
+    """passes-over."""
     look, app = Look(redis_client, "shared"), App(url)
     waits: list[float] = []
 

@@ -10,12 +10,14 @@ from veredus.store.connection.redis import Redis, ScriptCall
 from veredus.store.connection.scripts import load
 from veredus.wire import keys
 
-EXPIRE = load("keep/expire", keys="completed scheduled retry due", args="queue_prefix limit")
+EXPIRE = load("keep/expire", keys="completed scheduled retry due", args="queue_prefix limit cursor")
 
 
 class Retention:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._cursors: dict[str, bytes] = {}
+        """How far each index of due times has been looked through, where that takes several calls."""
 
     async def expire(self, queues: Sequence[str], limit: int) -> list[int | StoreError]:
         """Delete up to `limit` expired tasks and as many stale due times per queue; returns how many each had."""
@@ -24,12 +26,20 @@ class Retention:
                 ScriptCall(
                     EXPIRE,
                     (keys.completed(queue), keys.scheduled(queue), keys.retry(queue), keys.due(queue)),
-                    (keys.queue_prefix(queue), limit),
+                    (keys.queue_prefix(queue), limit, self._cursors.pop(queue, b"0")),
                 )
                 for queue in queues
             ]
         )
-        for reply in replies:
-            if isinstance(reply, BaseException) and not isinstance(reply, StoreError):
+        numbers: list[int | StoreError] = []
+        for queue, reply in zip(queues, replies, strict=True):
+            if isinstance(reply, StoreError):
+                numbers.append(reply)
+                continue
+            if isinstance(reply, BaseException):
                 raise reply
-        return replies
+            number, cursor = reply
+            if cursor != b"0":
+                self._cursors[queue] = cursor
+            numbers.append(number)
+        return numbers
