@@ -109,7 +109,7 @@ async def test_every_request_is_counted_by_what_became_of_it(app: App) -> None:
     async def echo(text: str) -> str:
         return text
 
-    async with gateway(app, request_rate=0.1, request_burst=6) as gw:
+    async with gateway(app, request_rate=0.1, request_burst=5) as gw:
         client = await JsonClient.open(gw, "ada")
         await client.request(1, "echo", {"text": "x"})
         await client.frame("msg", rid=1)

@@ -163,7 +163,8 @@ async def test_a_request_that_was_taken_is_not_rejected_when_it_is_sent_again_af
         for rid in (2, 3, 4):
             await client.request(rid, "slow", {"text": str(rid)})
         assert [(await client.next())["t"] for _ in range(3)].count("reject") == 1
-        await client.request(2, "slow", {"text": "2"})  # twice on one connection: nothing is said of it again
+        await client.request(2, "slow", {"text": "2"})
+        assert await client.next() == {"t": "accept", "rid": 2}, "a copy, which no limit refuses"
         await client.request(1, "slow", {"text": "1"})
         answer = await client.next()
         assert (answer["t"], answer["rid"]) == ("accept", 1)
@@ -171,6 +172,8 @@ async def test_a_request_that_was_taken_is_not_rejected_when_it_is_sent_again_af
         await client.request(1, "slow", {"text": "1"})
         assert (await client.next())["t"] == "accept"
         gw.delivery.degraded = False
+        client.cut()
+        client = await JsonClient.open(gw, "ada", client.resumption())
         await client.request(1, "no such action any more")
         assert (await client.frame("msg", rid=1))["code"] == 404
         release.set()

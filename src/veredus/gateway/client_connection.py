@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from veredus.gateway.auth import Identity
 from veredus.gateway.background import ClientTasks
 from veredus.gateway.limits import Bucket, Overload
+from veredus.gateway.received_requests import ReceivedRequests
 from veredus.link.events import Acked, Ended, ServerEvent, SlowConsumer
 from veredus.link.server import ServerLink
 from veredus.link.transports.base import HIGH_WATER, Transport
@@ -79,6 +80,7 @@ class ClientConnection:
         "over",
         "owner",
         "reading",
+        "requests",
         "resumed_at",
         "sid",
         "transport",
@@ -106,6 +108,7 @@ class ClientConnection:
         """Whether the connection has ended: it sends and handles nothing more."""
         self.arrivals = 0
         """Number of requests received."""
+        self.requests = ReceivedRequests()
         self.known_rids: frozenset[int] = frozenset()
         """Requests that earlier connections of the session received."""
         self.client: ConnectedClient | None = None
@@ -174,6 +177,7 @@ class ClientConnection:
         owner = self.owner
         for event in events:
             if isinstance(event, Acked):
+                self.requests.forget(event.rid_floor)
                 owner.delivery.acked(self, event)
             elif isinstance(event, Request):
                 owner.router.request(self, event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import functools
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +19,7 @@ from veredus.gateway.delivery import Delivery
 from veredus.gateway.limits import Bucket, Refusal
 from veredus.gateway.local_actions import LocalActions
 from veredus.gateway.open_requests import OpenRequests
+from veredus.gateway.received_requests import RequestState
 from veredus.gateway.request_intake import NotAccepted, RequestIntake
 from veredus.gateway.services import Services
 from veredus.handlers.request_answers import RequestAnswers
@@ -67,20 +69,33 @@ class RequestRouter:
 
     def request(self, connection: ClientConnection, frame: Request) -> None:
         """Refuse or accept a request. A request refused here changed nothing: the client may reuse its number."""
-        rule = self._actions.get(frame.action)
         if frame.body == b"null" and frame.encoding == "json":
             frame = frame._replace(body=b"")  # most languages send null when there are no arguments
+        rid, requests = frame.rid, connection.requests
+        state = requests.state(rid)
+        if state in (RequestState.UNDECIDED, RequestState.CANCELLED):
+            requests.note_copy(rid)
+            return
+        is_done = rid in connection.known_rids and rid not in connection.unanswered_rids
+        if state is RequestState.ACCEPTED or is_done:
+            self.counters["repeated"] += 1
+            self._accepted(connection, rid)
+            return
+        requests.begin(rid)
+        self._decide(connection, frame)
+
+    def _decide(self, connection: ClientConnection, frame: Request) -> None:
+        rule = self._actions.get(frame.action)
         if frame.rid in connection.unanswered_rids:
             self._background.start(self._accept_again(connection, frame, rule))
             return
         refusal = self._refusal(connection, frame, rule)
-        if refusal is not None or rule is None:
-            if refusal is not None and refusal.retryable and frame.no_reply and self._intake.in_doubt(connection):
-                self._wait(connection, frame, refusal)
-            elif (connection.sid, frame.rid) not in self.open:  # otherwise it is a copy of an accepted request
-                self._reject(connection, frame.rid, refusal or self._unknown(frame.action))
-            return
-        self._background.start(self._accept(connection, frame, rule))
+        if refusal is None and rule is not None:
+            self._background.start(self._accept(connection, frame, rule))
+        elif refusal is not None and refusal.retryable and frame.no_reply and self._intake.in_doubt(connection):
+            self._wait(connection, frame, refusal)
+        else:
+            self._reject(connection, frame.rid, refusal or self._unknown(frame.action))
 
     def _wait(self, connection: ClientConnection, frame: Request, refusal: Refusal) -> None:
         """Handle it again later. An earlier connection may have enqueued it, so it cannot be rejected yet."""
@@ -92,7 +107,7 @@ class RequestRouter:
             await asyncio.sleep(refusal.retry_after_ms / 1000)
             connection.waiting_requests -= 1
             if not connection.over:
-                self.request(connection, frame)
+                self._decide(connection, frame)
 
         connection.waiting_requests += 1
         self._background.start(handle_later())
@@ -128,6 +143,19 @@ class RequestRouter:
         return Refusal(ErrorCode.UNKNOWN_ACTION, f"no action {action[:100]!r}{hint}", False)
 
     async def _accept(self, connection: ClientConnection, frame: Request, rule: ActionRule) -> None:
+        """Accept a request, reject it, or store its response."""
+        requests, rid = connection.requests, frame.rid
+        try:
+            await self._record_and_start(connection, frame, rule)
+            if requests.state(rid) is RequestState.CANCELLED:
+                # its task may have been enqueued after the cancel had looked for it
+                await self._until_done(connection, functools.partial(self._drop, connection.sid, rid))
+        except Exception:
+            requests.drop(rid)
+            raise
+        requests.settle(rid)
+
+    async def _record_and_start(self, connection: ClientConnection, frame: Request, rule: ActionRule) -> None:
         seconds = min(rule.deadline, frame.deadline_ms / 1000 or rule.deadline)
         until = self._clock.monotonic() + seconds
         user = connection.identity.user if connection.identity is not None else ""
@@ -145,7 +173,8 @@ class RequestRouter:
             if not state:
                 await self._respond_late(connection, origin)
                 return
-            if state in ("new", "open"):
+            is_cancelled = connection.requests.state(frame.rid) is RequestState.CANCELLED
+            if state in ("new", "open") and not is_cancelled:
                 left = until - self._clock.monotonic()
                 self.open.add((origin.session, origin.rid), left)
                 if rule.where == "worker":
@@ -216,12 +245,18 @@ class RequestRouter:
                 return
 
     def _accepted(self, connection: ClientConnection, rid: int) -> None:
-        self.counters["accepted"] += 1
+        """Accept a request, and each copy that came before this was decided."""
+        copies = connection.requests.take_copies(rid)
+        self.counters["accepted"] += 1 + copies
+        self.counters["repeated"] += copies
         if not connection.over:
-            connection.link.accept(rid, self._clock.monotonic())
+            for _ in range(1 + copies):
+                connection.link.accept(rid, self._clock.monotonic())
             self._delivery.touch(connection)
 
     def _reject(self, connection: ClientConnection, rid: int, refusal: Refusal) -> None:
+        if not connection.requests.reject(rid):
+            return
         self.counters["rejected"] += 1
         if not connection.over:
             connection.link.reject(
@@ -236,6 +271,8 @@ class RequestRouter:
     # Cancelling.
 
     def cancel(self, connection: ClientConnection, rid: int) -> None:
+        if not connection.requests.cancel(rid):
+            return
         connection.client_tasks.start(self._background, ("request", rid), lambda: self._cancel(connection, rid))
 
     async def _cancel(self, connection: ClientConnection, rid: int) -> None:
