@@ -55,7 +55,7 @@ export type Item<Body = any> = Message<Body> | Gap | Discontinuity;
 
 export type State = 'connecting' | 'connected' | 'waiting' | 'closed';
 
-/** What `export()` returns. Whoever has it can take the session over: keep it secret. */
+/** What `export()` returns. It lets its holder take the session over: keep it secret. */
 export interface Saved {
   sid: string;
   secret: string;

@@ -88,10 +88,10 @@ export class Session {
   #handledTime = 0;
   #confirmed = 0; // up to here this connection has shown that the log is the one we know; beyond it nothing is acknowledged
   #confirmedTime = 0;
-  #acked = 0; // what the gateway was told of it
+  #acked = 0; // what was reported to the gateway
   #unackedBytes = 0;
   #times = new Map(); // number -> timestamp of what is received and not both handled and confirmed: tells a copy from a fork
-  #top = 0; // the gateway's highest number, as far as we were told
+  #top = 0; // the gateway's highest number, as far as we know
   #since = 0;
   #lastHeard = 0;
   #lastProgress = 0;
@@ -101,7 +101,7 @@ export class Session {
 
   #nextRid = 1;
   #floor = 0;
-  #ackedFloor = 0; // what the gateway was told of it
+  #ackedFloor = 0; // what was reported to the gateway
   #requests = new Map(); // rid -> what is needed to answer or to send it again
   #orphans = new Set(); // open requests of an earlier page, whose promises are gone
 
@@ -134,7 +134,7 @@ export class Session {
     this.#storage = options.storage === true ? globalThis.sessionStorage : options.storage || null;
     this.#storageKey = options.storageKey ?? `veredus:${this.#urls[0]}`;
     this.ready = new Promise((resolve, reject) => (this.#settleReady = { resolve, reject }));
-    this.ready.catch(() => {}); // whoever does not wait for it hears of the end by 'closed'
+    this.ready.catch(() => {}); // without a reader of this promise, 'closed' reports the end
     if (options.resume) this.#import(options.resume);
     else this.#restore();
     this.#lastProgress = this.#lastHeard = Date.now();
@@ -257,7 +257,7 @@ export class Session {
   }
 
   [Symbol.asyncIterator]() {
-    if (this.#iterating) throw new TypeError('somebody iterates over this session already');
+    if (this.#iterating) throw new TypeError('this session is being iterated already');
     if (this.#listeners.get('message')?.size) throw new TypeError('iterate or listen to messages, not both');
     this.#iterating = true;
     let over = false;
@@ -406,7 +406,7 @@ export class Session {
   }
 
   // A slow gateway attaches a hello after we have given up on it, and so supersedes the connection that came next. Each
-  // such hello accounts for one close; any further one means that somebody else has the session.
+  // such hello accounts for one close; any further one means that another holder has the session.
   #supersededByItself(code) {
     if (code !== 4503) return false;
     this.#unwelcomed = this.#unwelcomed.filter((at) => Date.now() - at < LATE_ATTACH);
@@ -507,7 +507,7 @@ export class Session {
         break;
       case 'close':
         this.#retryAfter = (frame.retry_after_ms ?? 0) / 1000;
-        this.#told(frame.code, frame.reason);
+        this.#closedByGateway(frame.code, frame.reason);
         break;
       case 'vol':
         if (frame.type === 'veredus.group') this.#memberAnswer(frame.body ?? {});
@@ -518,7 +518,7 @@ export class Session {
   }
 
   /** The gateway closes after this frame; its code says what to do, the socket's own may be lost on the way. */
-  #told(code, reason) {
+  #closedByGateway(code, reason) {
     const socket = this.#socket;
     this.#lost(code, reason ?? '');
     socket?.close(1000);
@@ -647,7 +647,7 @@ export class Session {
     for (const number of [...this.#times.keys()]) if (number >= seq) this.#times.delete(number);
     this.#received = seq - 1;
     if (this.#handled >= seq || this.#confirmed >= seq) this.#goBack(seq - 1);
-    if (this.#inbox.at(-1)?.reason === 'fork') return; // told already, and nothing came since
+    if (this.#inbox.at(-1)?.reason === 'fork') return; // reported already, and nothing came since
     this.#figures.resets += 1;
     this.#push({ kind: 'discontinuity', reason: 'fork', result: 'resumed' });
   }
@@ -707,7 +707,7 @@ export class Session {
     const entry = { wanted, promise: known?.promise };
     if (!entry.promise) {
       entry.promise = new Promise((resolve, reject) => Object.assign(entry, { resolve, reject }));
-      entry.promise.catch(() => {}); // whoever does not wait for it did not want to know
+      entry.promise.catch(() => {}); // without a reader, the failure is of no interest
     } else {
       Object.assign(entry, { resolve: known.resolve, reject: known.reject });
     }
@@ -726,7 +726,7 @@ export class Session {
     const entry = this.#groups.get(group);
     if (!entry) return;
     if (RETRYABLE.has(code)) {
-      // The gateway could not say. Whoever waits for the answer asks again anyway.
+      // The gateway could not say. A caller that waits for the answer asks again anyway.
       if (!entry.promise && !entry.asking) {
         entry.asking = true;
         setTimeout(() => this.#askMember(group, entry), 1000);

@@ -26,7 +26,7 @@
     │   ├── StepFailed         a step of a durable task failed; the same at each replay
     │   ├── StepChanged        a fan-out has other children than at the last attempt
     │   ├── WouldWaitForItself  a child could only begin when its parent has ended
-    │   └── ConcurrentDurableCall  two durable calls of one handler at once that cannot be told apart later
+    │   └── ConcurrentDurableCall  two durable calls of one handler at once that look the same later
     ├── QueueError
     │   ├── QueueNotFound      no queue with this name was ever used
     │   ├── QueueNotEmpty      the queue still has tasks
@@ -236,7 +236,7 @@ class StepFailed(TaskError):
 
 
 class ConcurrentDurableCall(TaskError):
-    """Two durable calls of one handler at once that could not be told apart at a replay."""
+    """Two durable calls of one handler at once that would look the same at a replay."""
 
 
 class QueueError(VeredusError):

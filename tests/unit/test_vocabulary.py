@@ -20,6 +20,8 @@ OLD = re.compile(
     r"|\bhands\b(?! (out|over|to|it|them|back|all|messages|tasks)\b)|\b(free|busy|one) hand\b",
     re.IGNORECASE,
 )
+UNPLAIN = re.compile(r"\b(told|whoever|somebody|mend(s|ed|ing)?)\b", re.IGNORECASE)
+"""Not in docstrings either, which the reference shows; there, `lane` and `parked` are words of the glossary."""
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "clients" / "js" / "README.md"])
 
 
@@ -73,6 +75,29 @@ def test_errors_log_lines_and_other_texts_of_the_source() -> None:
     assert sum(map(len, texts.values())) > 1000
     found = {str(path.relative_to(SOURCE)): [one for one in all_ if OLD.search(one)] for path, all_ in texts.items()}
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    """Of modules, classes and functions, and what describes a constant or an attribute below it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def test_docstrings() -> None:
+    found = [
+        f"{path.relative_to(SOURCE)}: {line.strip()}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for text in _docstrings(path)
+        for line in text.splitlines()
+        if UNPLAIN.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", ["veredus.js", "veredus.d.ts"])
+def test_the_client_for_browsers(name: str) -> None:
+    assert [line for line in (ROOT / "clients" / "js" / name).read_text().splitlines() if UNPLAIN.search(line)] == []
 
 
 def test_the_dashboard() -> None:

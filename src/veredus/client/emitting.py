@@ -39,7 +39,7 @@ def encode_event(name: str, payload: Any) -> bytes:
 
 
 async def emit(store: Store, name: str, payload: Any = True, ttl: float | timedelta = EVENT_TTL) -> bool:
-    """Keep an event for `ttl` seconds and wake whoever waits for it. Returns whether it was the first of its name."""
+    """Keep an event for `ttl` seconds and wake all tasks that wait for it. Returns whether its name is new."""
     data, kept = encode_event(name, payload), seconds("ttl", ttl)
     if not kept:
         raise ConfigError("ttl", ttl, "more than 0 seconds")

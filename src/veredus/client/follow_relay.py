@@ -53,13 +53,13 @@ class FollowRelay:
 
     def __init__(self, store: Store, notifier: Notifier) -> None:
         self._store = store
-        self._told = FollowFeed(store.redis)
+        self._feed = FollowFeed(store.redis)
         self._notifier = notifier
 
     async def pass_on(self, queues: Sequence[str]) -> int:
         """Send everything that waits in these queues. Returns the number of records."""
         count, refused = 0, None
-        while waiting := await self._told.waiting(queues):
+        while waiting := await self._feed.waiting(queues):
             queues = []
             for queue, records in waiting.items():
                 if isinstance(records, CommandRefused):
@@ -68,7 +68,7 @@ class FollowRelay:
                 queues.append(queue)
                 for record in records:
                     await self._pass(queue, record)
-                    await self._told.remove(queue, record)
+                    await self._feed.remove(queue, record)
                     count += 1
         if refused is not None:
             raise refused

@@ -11,7 +11,7 @@ from veredus.store.sessions.outbox import Outbox, Responded
 
 
 class OrderedMessageSender:
-    """Every message is numbered and stored in one step, whoever sends at the same time."""
+    """Every message is numbered and stored in one step, also when several send at the same time."""
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier

@@ -55,7 +55,7 @@ def task_of(task: TaskInfo, more: dict[str, Any]) -> dict[str, Any]:
 
 
 def _actions(task: TaskInfo) -> list[str]:
-    """Whoever edits a redacted payload would store the redacted one."""
+    """An edit of a redacted payload would store the redacted one."""
     return [action for action in ACTIONS[task.state] if not (action == "edit" and task.is_redacted)]
 
 

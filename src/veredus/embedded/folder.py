@@ -19,9 +19,9 @@ DATA_FILES = ("appendonlydir", "appendonly.aof", "dump.rdb")
 class Folder:
     """Names of the files in one data folder. Three locks say who is alive, since the kernel keeps them honest:
 
-    start.lock    held while somebody starts or stops the server, so that two do not at once
+    start.lock    held while the server is started or stopped: by one process at a time
     server.lock   held by the server process itself, which inherits it: held means that a server lives on these files
-    keeper.lock   held by the keeper, or by whoever runs the server in the foreground
+    keeper.lock   held by the keeper, or by the command that runs the server in the foreground
     """
 
     path: Path

@@ -283,6 +283,6 @@ class DurableRun:
 
 
 def _seen(opening: asyncio.Task[None]) -> None:
-    """Whoever waits for it gets its error; nobody may be left."""
+    """Its error goes to those that wait for it; there may be none."""
     if not opening.cancelled():
         opening.exception()

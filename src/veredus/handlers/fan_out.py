@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 async def gather(
     run: DurableRun, sender: ChildSender, name: str, calls: Sequence[Call[Any]], *, return_errors: bool
 ) -> list[Any] | None:
-    """The results of children, in the order of the calls; None after the handler has been told to leave."""
+    """The results of children, in the order of the calls; None once the handler was asked to leave."""
     await run.check_alive(check_durable_name("name", name))
     field = run.names.take(GATHER, name)
     run.open_calls.enter(field, is_named=True, is_wait=True)

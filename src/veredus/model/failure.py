@@ -74,7 +74,7 @@ def text_of(error: BaseException, most: int = MOST) -> str:
 
 
 def place_of(error: BaseException | None) -> str:
-    """Where an error was raised in the user's own code, as `shop.tasks.charge:41`; empty if that cannot be told. The
+    """Where an error was raised in the user's own code, as `shop.tasks.charge:41`; empty if that is unknown. The
     same for every error of one line, also if a library that the line calls raised it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

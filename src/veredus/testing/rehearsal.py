@@ -58,7 +58,7 @@ class Rehearsal:
         self.runs: list[Run] = []
         """Every attempt, in order."""
         self._stage = TestStage(self.clock, url)
-        self._stage.listener = self._told
+        self._stage.listener = self._on_fact
         self._settings = {**app.hooks, "concurrency": concurrency, **settings}
         self._config = WorkerConfig.make(**self._settings)
         self._worker: InlineWorker | None = None
@@ -236,7 +236,7 @@ class Rehearsal:
         if isinstance(event, TaskEnded):
             self.runs.append(run_of(event, self.now))
 
-    def _told(self, fact: dict[str, Any]) -> None:
+    def _on_fact(self, fact: dict[str, Any]) -> None:
         """What a handler sent from its process."""
         self.sent.append(unpack_sent(fact["sent"], self.now))
 

@@ -383,7 +383,7 @@ def waits(queue: str) -> str:
 
 
 def ended(queue: str) -> str:
-    """LIST of children of durable tasks that have ended, with the parents to be told, until a worker has told them."""
+    """LIST of children of durable tasks that have ended, with the parents to notify, until a worker has done so."""
     return f"{PREFIX}:{{{queue}}}:ended"
 
 

@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self.heard_at = 0.0
         """When data was last received; initially, when the connection was made."""
         self.silence = min(SILENCE, timeout / 2)
-        """Seconds without a byte after which `on_silence` is called while somebody waits."""
+        """Seconds without a byte after which `on_silence` is called while a call waits."""
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(replyError=error_replies.from_reply, protocolError=ConnectionLost)

@@ -1,4 +1,4 @@
-"""Children of durable tasks: stored with a note of their parent; when they end, the parent is told."""
+"""Children of durable tasks: stored with a note of their parent; when they end, the parent is notified."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Children:
         return found
 
     async def run_again(self, children: Sequence[ChildTask]) -> None:
-        """Run those that are archived, and have their parent told when they end."""
+        """Run those that are archived, and have their parent notified when they end."""
         by_queue: dict[str, list[ChildTask]] = {}
         for child in children:
             by_queue.setdefault(child.queue, []).append(child)

@@ -21,7 +21,7 @@ LISTEN = load("event/listen", keys="event waiters", args="waiter ttl_s")
 ACK = load("event/ack", keys="event waiters", args="most", rows=WaiterRow)
 
 PAGE = 200
-"""Waiting tasks that are told at once."""
+"""Waiting tasks that are notified at once."""
 NOTE_SECONDS = 3600
 """How long a note that a task waits is kept; a look renews it at least every five minutes."""
 

@@ -117,7 +117,7 @@ class Batch:
     left_for_go: tuple[tuple[str, str], ...] = ()
     """Tasks that were passed over because a Go server may take them, each with its type."""
     is_idle: bool = False
-    """Whether this worker was entered as idle: whoever puts a task into the queue wakes one of those."""
+    """Whether this worker was entered as idle: a producer that puts a task into the queue wakes one of those."""
     waits: Sequence[int] = ()
     """For how many ms each of the rows was pending, -1 if unknown; empty if the batch was asked for again."""
 

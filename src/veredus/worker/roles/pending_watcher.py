@@ -1,4 +1,4 @@
-"""PendingWatcher: notices pending tasks that nobody told this idle worker about.
+"""PendingWatcher: notices pending tasks that this idle worker was not woken for.
 
 Our own scripts wake one idle worker when they put a task into pending (include/waking.lua). A Go client wakes nobody,
 an older version neither, and a worker that was woken may die before it dequeues. So of each queue one worker blocks on

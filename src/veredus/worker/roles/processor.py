@@ -54,8 +54,8 @@ class UnansweredDequeue(NamedTuple):
 
 
 class Processor(Role):
-    """One loop dequeues. A queue is `ready` while it may have work, and `asleep` once it was found empty: then whoever
-    puts a task into it wakes an idle worker. A worker that was woken and has no free slot wakes the next one."""
+    """One loop dequeues. A queue is `ready` while it may have work, and `asleep` once it was found empty: then the
+    producer of its next task wakes an idle worker. A worker that was woken and has no free slot wakes the next one."""
 
     name = "processor"
 
@@ -106,8 +106,8 @@ class Processor(Role):
         """Set while the worker waits for work in a queue."""
         self._sort_at = 0.0
         """When to sort out empty queues again, if many are ready."""
-        self._told: set[str] = set()
-        """Queues with work that this worker was told of and has not asked since."""
+        self._woken_for: set[str] = set()
+        """Queues with work that this worker was woken for and has not asked since."""
 
     def wake(self) -> None:
         """Something changed: a slot is free, or the worker stops."""
@@ -120,7 +120,7 @@ class Processor(Role):
         if queue not in self._ready:
             self._ready[queue] = self._queues[queue]
             self.asleep[queue].clear()
-        self._told.add(queue)
+        self._woken_for.add(queue)
         self._wake.set()
 
     def below_limit(self, queue: str) -> None:
@@ -138,7 +138,7 @@ class Processor(Role):
                 # Cleared before the dequeue, never after: an event during the call must end the wait.
                 self._wake.clear()
                 if not await self._fetch():
-                    if self._told:
+                    if self._woken_for:
                         await self._wake_others()
                         continue
                     if self._on_idle is not None:
@@ -154,13 +154,13 @@ class Processor(Role):
             await self._leave()
 
     async def _wake_others(self) -> None:
-        """This worker has no free slot for what it was told of."""
-        told = sorted(self._told)
-        self._told.clear()
-        await self._work.wake_each(told)
+        """This worker has no free slot for what it was woken for."""
+        queues = sorted(self._woken_for)
+        self._woken_for.clear()
+        await self._work.wake_each(queues)
 
     async def _leave(self) -> None:
-        """No longer be woken. What this worker was told of meanwhile is for others."""
+        """No longer be woken. What this worker was woken for in the meantime is for others."""
         entered = {
             queue: channel
             for queue, is_asleep in self.asleep.items()
@@ -168,8 +168,8 @@ class Processor(Role):
         }
         try:
             if entered:
-                self._told.update(await self._work.leave_each(entered))
-            if self._told:
+                self._woken_for.update(await self._work.leave_each(entered))
+            if self._woken_for:
                 await self._wake_others()
         except StoreError:
             pass  # they look by themselves, if later
@@ -265,7 +265,7 @@ class Processor(Role):
             length = lengths.get(queue, 0)
             if not isinstance(length, int) or length == 0:
                 self._mark_empty(queue)
-            self._told.discard(queue)
+            self._woken_for.discard(queue)
 
     async def _ask_each(self, asked: Sequence[tuple[str, int]]) -> None:
         """In one round trip, unless together they could return more than a pool can start: then one by one."""
@@ -289,7 +289,7 @@ class Processor(Role):
             if at is not None:
                 wanted, channel = min(number, max(at.rooms)), self._channel_of(queue)
                 request = DequeueRequest(queue, wanted, at.rooms, at.cursor, self._terms(queue), channel)
-                self._told.discard(queue)
+                self._woken_for.discard(queue)
                 requests.append(PendingDequeue(request, at, self._room_signals[queue]))
         return await self._send(requests)
 
