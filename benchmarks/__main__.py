@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from benchmarks import drain, enqueue, fleet, gateway, latency, machine, mass_due, scale, socketio
+from benchmarks import drain, durable, enqueue, fleet, gateway, latency, machine, mass_due, scale, socketio
 from benchmarks.drain import Drain
 from benchmarks.report import Report, bar_chart
 from benchmarks.server import BenchServer, bench_server
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 ARTIFACTS = Path("artifacts")
 Ping = Callable[[BenchServer, float], Awaitable[float]]
-PARTS = ("enqueue", "latency", "drain", "scale", "growth", "fleet", "gateway", "weight")
+PARTS = ("enqueue", "latency", "drain", "scale", "growth", "fleet", "durable", "gateway", "weight")
 
 
 class Bench:
@@ -215,6 +215,38 @@ class Bench:
         self.report.add("fleet", "5,000 queues, idle, worker", queues.worker_percent, "%", "", "<= 3")
         self.report.add("fleet", "5,000 queues, pick-up p99", high, "ms", f"max {queues.pick_up[-1]:.2f}", "<= 5")
         self.report.add("fleet", "5,000 queues, plain LPUSH, max of 10", last, "ms", "", "<= 1500")
+
+    async def durable(self) -> None:
+        """Steps, waits and children of durable handlers."""
+        found = await self.beside_ping("steps", lambda: durable.step_rate(self.server, 200 if self.quick else 400))
+        ratio, one = _middle([(one.rate / ping, one) for ping, one in found])
+        self.report.add("durable", "steps, 50 tasks at once", one.rate, "/s", f"{ratio:.2f} x PING", ">= 15,000")
+        self.report.add("durable", "worker CPU per step", one.worker_us, "us")
+        self.report.add("durable", "Redis CPU per step", one.redis_us, "us")
+        for name, measure in (("emit until it runs", durable.wake_ups), ("lateness of sleeps", durable.sleeps)):
+            values = await self.said(name, measure(self.server))
+            middle, high = values[len(values) // 2], values[int(len(values) * 0.99)]
+            self.report.add("durable", f"{name}, p50", middle, "ms", f"min {values[0]:.2f}")
+            self.report.add("durable", f"{name}, p99", high, "ms", f"max {values[-1]:.2f}", "<= 10")
+        ratios = []
+        for number in range(self.rounds):
+            ways = (durable.gathered, durable.alone)
+            both = {way: await self.said("gather", way(self.server, 10_000)) for way in ways[:: 1 - number % 2 * 2]}
+            ratios.append((both[durable.gathered].seconds / both[durable.alone].seconds, both[durable.gathered]))
+        ratio, children = _middle(ratios)
+        name, beside = "gather of 10,000 children", f"{ratio:.2f} x the same tasks alone"
+        self.report.add("durable", name, children.seconds, "s", beside, "<= 1.6 x")
+        self.report.add("durable", f"{name}, Redis CPU per child", children.redis_us, "us")
+        count = 20_000 if self.quick else 100_000
+        large = await self.said(f"gather of {count:,}", durable.gathered(self.server, count))
+        self.report.add("durable", f"gather of {count:,} children", large.seconds, "s")
+        name = f"gather of {count:,} children, slowest command"
+        self.report.add("durable", name, large.slowest, "ms", "", "<= 10")
+        settle = 0.0 if self.quick else 65.0
+        waiting = await self.said(f"{count:,} that wait", durable.many_waiting(self.server, count, settle))
+        self.report.add("durable", f"{count:,} waiting tasks, Redis memory each", waiting.each, "bytes", "", "<= 1500")
+        self.report.add("durable", f"{count:,} waiting tasks, worker CPU", waiting.worker_percent, "%")
+        self.report.add("durable", f"{count:,} waiting tasks, Redis CPU", waiting.redis_percent, "%")
 
     def _grown(self, name: str, one: Drain) -> None:
         remark = f"Redis {one.redis_us:.1f} us and {one.redis_load:.0%} of a core, workers {one.worker_us:.1f} us"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from typing import Any
 
 from veredus import App, current
 
@@ -26,6 +27,45 @@ def note(value: float) -> None:
 async def stamp(due: float) -> None:
     """How late it began."""
     note(time.time() - due)
+
+
+async def same(value: Any) -> Any:
+    """A step that does nothing."""
+    return value
+
+
+@app.task(name="steps", queue="bench")
+async def steps(count: int) -> None:
+    note(time.time())
+    job = current()
+    for number in range(count):
+        await job.step(same, number)
+    note(time.time())
+
+
+@app.task(name="waits", queue="bench")
+async def waits(number: int, kept: str = "") -> None:
+    """How late it has the event, whose payload is the time at which it was emitted."""
+    job = current()
+    if kept:
+        await job.step(same, kept, name="first")
+        await job.step(same, kept, name="second")
+    emitted = await job.wait_for(f"bench:{number}")
+    note(time.time() - emitted)
+
+
+@app.task(name="naps", queue="bench")
+async def naps(seconds: float) -> None:
+    """How long after the end of its sleep it goes on. The end is what Redis has stored."""
+    job = current()
+    await job.sleep("nap", seconds)
+    assert job.durable is not None
+    note(time.time() - int(job.durable.fields["z:nap"]) / 1000)
+
+
+@app.task(name="fan_out", queue="bench", retention=60, timeout=600)
+async def fan_out(count: int) -> int:
+    return len(await current().gather("children", [noop.call("") for _ in range(count)]))
 
 
 @app.task(name="hold", queue="bench")

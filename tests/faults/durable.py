@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from tests.faults.expectations import always_done
-from tests.faults.scenario import Expect, Scenario, Site
+from tests.faults.scenario import Expect, Scenario, Site, Step
 from tests.faults.stage import Scene, Stage
 from tests.support.faults import OOM, Fault
+from tests.support.servers import raw
 from tests.support.waiting import until
+from veredus.client.emitting import encode_event
+from veredus.wire import keys
 
 EFFECTS = ["first", "second"]
 AFTER = Scene({"a": (1, 1, 1)}, processed=1, more={"effects": EFFECTS})
@@ -23,6 +28,11 @@ async def _run(stage: Stage) -> None:
     async with stage.worker(stage.app):
         await until(stage.is_waiting)
         await stage.direct.emit("go")
+        await stage.becomes(AFTER)
+
+
+async def _finish(stage: Stage) -> None:
+    async with stage.worker(stage.app):
         await stage.becomes(AFTER)
 
 
@@ -56,44 +66,110 @@ def _emitting(site: Site, fault: Fault) -> Expect:
     return Expect.TOLD if fault is OOM and site.label == "event-emit" else Expect.DONE
 
 
+async def _is_fanned_out(stage: Stage) -> bool:
+    """All children have ended, or are about to."""
+    return len(stage.effects) == len(CHILDREN)
+
+
+async def _prepare_looked_at(stage: Stage) -> None:
+    """Whoever emitted the event has died before it woke anybody."""
+    await _prepare(stage)
+    async with stage.worker(stage.direct):
+        await until(stage.is_waiting)
+    await stage.redis.set(keys.event("go"), b"c" * 16 + encode_event("go", True))
+    await _look_now(stage)
+
+
+async def _look_now(stage: Stage) -> None:
+    await stage.redis.zadd(keys.waits("q"), {"a": 1})
+
+
+async def _prepare_long(stage: Stage) -> None:
+    """It has kept more than is read in one call."""
+    await _prepare(stage)
+    async with stage.worker(stage.direct):
+        await until(stage.is_waiting)
+    await stage.redis.hset(keys.task("q", "a"), mapping={f"s:kept {n}": "+" for n in range(600)})
+
+
+async def _prepare_child_that_tells_nobody(stage: Stage) -> None:
+    """As a Go server does. The parent waits; its child is pending in a queue that nobody has served yet."""
+    await stage.direct.tasks["parent_elsewhere"].using(task_id="a").enqueue("a")
+    stage.notes["effects"] = stage.count_effects
+    async with stage.worker(stage.direct):
+        await until(lambda: _waits(stage, b"children "))
+    (child,) = await stage.redis.lrange(keys.pending("r"), 0, -1)
+    await stage.redis.hdel(keys.task("r", raw(child).decode()), "waited")
+
+
+async def _waits(stage: Stage, kind: bytes) -> bool:
+    return raw(await stage.redis.hget(keys.task("q", "a"), "waiting") or b"").startswith(kind)
+
+
+async def _serve_both(stage: Stage) -> None:
+    async with stage.worker(stage.app, ["q", "r"]):
+        await until(lambda: stage.effects)
+        await _look_now(stage)
+        await stage.becomes(LOOKED)
+
+
+async def _prepare_archived(stage: Stage) -> None:
+    """A child has failed, and with it its parent; somebody runs the parent again."""
+    await stage.direct.tasks["parent_of_failing"].using(task_id="a").enqueue("a")
+    stage.notes["effects"] = stage.count_effects
+    async with stage.worker(stage.direct):
+        await until(lambda: stage.redis.zscore(keys.archived("q"), "a"))
+    await stage.direct.inspector().run("q", "a")
+
+
+async def _run_again(stage: Stage) -> None:
+    async with stage.worker(stage.app):
+        await stage.becomes(RUN_AGAIN)
+
+
+async def _has_run(stage: Stage) -> bool:
+    return bool(stage.effects)
+
+
+async def _is_running_again(stage: Stage) -> bool:
+    return len(stage.attempts["a"]) > 2
+
+
+LOOKED = Scene({"a": (1, 1)}, processed=2, more={"effects": ["x"]})
+RUN_AGAIN = Scene({"a": (1, 1, 1, 1)}, processed=4, failed=2, more={"effects": ["x", "x"]})
 WORKER_CALLS = ("durable-open", "durable-step", "durable-wait", "task-park", "event-listen")
-CHILD_CALLS = (
-    "exists",
-    "durable-spawn+task-enqueue",
-    "lpop",
-    "durable-join",
-    "durable-forget",
-    "unlink",
-)
+CHILD_CALLS = ("exists", "durable-spawn+task-enqueue", "lpop", "durable-join", "durable-forget", "unlink")
+EVENT_LOOKS = ("durable-look", "event-listen", "durable-wake")
+CHILD_LOOKS = ("hmget", "hgetall", "result-await", "durable-join")
+AGAIN = ("hgetall", "result-await", "inspect-run", "durable-retake")
+
+
+def _met(
+    label: str,
+    act: Step,
+    after: Scene,
+    prepare: Step,
+    name: str = "",
+    when: Callable[[Stage], Awaitable[bool]] | None = None,
+) -> Scenario:
+    """Faults at the first call of this kind that is made on the way."""
+    name = f"durable/{name}{label}"
+    return Scenario(
+        name, (label,), act, after, always_done, prepare, in_order=False, only=(label,), tries_again=True, when=when
+    )
+
+
 DURABLE = [
+    *[_met(label, _fan_out, GATHERED, _prepare_parent) for label in CHILD_CALLS],
+    _met("hgetall", _fan_out, GATHERED, _prepare_parent, when=_is_fanned_out),
+    *[_met(label, _run, AFTER, _prepare) for label in WORKER_CALLS],
+    _met("hscan", _run, AFTER, _prepare_long),
+    *[_met(label, _finish, AFTER, _prepare_looked_at, "look/") for label in EVENT_LOOKS],
     *[
-        Scenario(
-            f"durable/{label}",
-            (label,),
-            _fan_out,
-            GATHERED,
-            always_done,
-            _prepare_parent,
-            in_order=False,
-            only=(label,),
-            tries_again=True,
-        )
-        for label in CHILD_CALLS
+        _met(label, _serve_both, LOOKED, _prepare_child_that_tells_nobody, "look-at-child/", _has_run)
+        for label in CHILD_LOOKS
     ],
-    *[
-        Scenario(
-            f"durable/{label}",
-            (label,),
-            _run,
-            AFTER,
-            always_done,
-            _prepare,
-            in_order=False,
-            only=(label,),
-            tries_again=True,
-        )
-        for label in WORKER_CALLS
-    ],
+    *[_met(label, _run_again, RUN_AGAIN, _prepare_archived, "again/", _is_running_again) for label in AGAIN],
     Scenario(
         "durable/emit",
         ("setname", "event-emit", "durable-wake", "event-ack"),

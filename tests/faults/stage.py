@@ -111,6 +111,23 @@ class Stage:
             self.effects.append(name)
             return name
 
+        @app.task(name="first_fails", max_retry=0)
+        async def first_fails(name: str) -> str:
+            self.effects.append(name)
+            if self.effects.count(name) == 1:
+                raise ValueError("the first time it fails")
+            return name
+
+        @app.task(name="parent_of_failing", retry_delay=0.02)
+        async def parent_of_failing(name: str) -> None:
+            began(name)
+            assert await current().run(first_fails.call("x")) == "x"
+
+        @app.task(name="parent_elsewhere", retry_delay=0.02)
+        async def parent_elsewhere(name: str) -> None:
+            began(name)
+            assert await current().run(child.using(queue="r").call("x")) == "x"
+
         @app.task(name="parent", retry_delay=0.02)
         async def parent(name: str) -> None:
             began(name)
