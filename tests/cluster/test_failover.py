@@ -20,6 +20,7 @@ from tests.support.servers import RealServer
 from tests.support.sizes import size
 from tests.support.waiting import until, until_sync
 from veredus import App, Handle, StoreError, current
+from veredus.inspector.inspector import Inspector
 from veredus.store.connection.slot_map import slot_of
 from veredus.wire import keys
 
@@ -82,6 +83,7 @@ async def test_through_a_sentinel_failover(
     hearing, began = Hearing(caplog), time.monotonic()
     queues = ["a", "b"]
     now = [sentinels.master()]
+    unsure: set[int] = set()
     load = Load(sentinels.url, queues, lambda queue: now[0], replicas=replicas, **RARELY)
     ticks = _schedule(load, "a")
     async with load.app, load.worker():
@@ -90,7 +92,7 @@ async def test_through_a_sentinel_failover(
         tasks += [asyncio.create_task(load.produce(queue, durability="replica", pause=0.0)) for queue in queues]
         for number in range(ROUNDS):
             await load.grows(LOAD)
-            old = now[0]
+            old, gone_at = now[0], time.time()
             if how == "kill":
                 old.kill()
             else:
@@ -99,13 +101,15 @@ async def test_through_a_sentinel_failover(
             if how == "graceful":
                 # For eight seconds yet it says that it is a master, and what it is given then is lost.
                 await until(lambda old=old: not _clients(old), seconds=5.0, what="everybody's leave of the old master")
+            # The old master may not have passed on a tick that it was given just before it went.
+            unsure.update(range(int(gone_at) - 1, int(time.time()) + 1 if how == "graceful" else int(gone_at) + 1))
             await load.grows(20)
             if number < ROUNDS - 1:
                 await asyncio.to_thread(_make_replica, old, now[0])
         await _check(load, queues, began, tasks)
-        seconds = list(ticks)
-        assert len(set(seconds)) >= 2
-        assert sorted(set(seconds)) == list(range(min(seconds), max(seconds) + 1)), "each tick, also those meanwhile"
+        seconds = set(ticks)
+        assert len(seconds) >= 2
+        assert set(range(min(seconds), max(seconds) + 1)) - seconds <= unsure, "each tick, also those meanwhile"
     assert len(hearing.lines("Redis is not available")) <= ROUNDS + 1
     assert len(hearing.lines("schedules wait for Redis")) <= ROUNDS
 
@@ -170,7 +174,7 @@ async def test_through_a_failover_in_a_cluster(
             masters[0], spare[0] = new, old
             while_away = [one for one, queue in load.acknowledged.items() if queue == steady][len(on_others) :]
             if how == "kill":
-                assert len(while_away) >= 10, "the others did not wait for it"
+                assert len(while_away) >= 3, "the others did not wait for it"
             await load.grows(20)
             await until(lambda new=new: _ran_on(load, queues[0], new))
             if number < ROUNDS - 1:
@@ -219,8 +223,12 @@ async def test_a_node_that_hangs_holds_up_only_its_own_queues(new_nodes: Callabl
         needed = {min(slot_of(one) * 3 // 16384, 2) for one in (keys.QUEUES, keys.CANCEL_CHANNEL)}
         hung = next(node for node in range(3) if node not in needed)
         alive = [queue for n, queue in enumerate(queues) if n % 3 != hung]
+        there = next(queue for queue in queues if queue not in alive)
         held = [await hold.using(queue=queue).enqueue() for queue in alive]
         await until(lambda: ran.count("hold") == len(alive))
+        async with app.inspector() as inspector:
+            await inspector.pause(there)
+        await note.using(queue=there).enqueue(0)  # the worker asks for it every second: also while the node hangs
         nodes.servers[hung].freeze()
         frozen = time.monotonic()
         latencies = []
@@ -235,13 +243,14 @@ async def test_a_node_that_hangs_holds_up_only_its_own_queues(new_nodes: Callabl
             f"with one node hanging for {HANGS} s: pick-up at most {max(latencies) * 1000:.0f} ms, "
             f"delayed tasks late by at most {max(late) * 1000:.0f} ms on the others"
         )
-        assert max(latencies) < HANGS / 2
-        assert max(late) < HANGS / 2
+        assert max(latencies) < 2.0
+        assert max(late) < 2.0
         nodes.servers[hung].thaw()
         go.set()
-        there = next(queue for queue in queues if queue not in alive)
+        async with app.inspector() as inspector:
+            await until(lambda: _resumed(inspector, there))
         await until(lambda: _enqueued(note.using(queue=there)))
-        await until(lambda: ran.count(there) > 1)
+        await until(lambda: ran.count(there) >= 3)
         for handle in held:
             await until(lambda handle=handle: _is_gone(handle))
     assert ran.count("hold") == len(alive), "their leases were kept"
@@ -255,6 +264,14 @@ async def _enqueued(task: Any) -> bool:
         return bool((await task.enqueue(0)).created)
     except StoreError:
         return False
+
+
+async def _resumed(inspector: Inspector, queue: str) -> bool:
+    try:
+        await inspector.resume(queue)
+    except StoreError:
+        return False
+    return True
 
 
 async def _is_gone(handle: Handle[Any]) -> bool:

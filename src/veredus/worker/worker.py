@@ -278,6 +278,7 @@ class Worker:
             channel_of=wake_listener.channel_of,
             on_unknown=unserved_reporter.met,
             shares=go_watcher.shares,
+            by_node=store.delays.by_server if store.redis.address.kind == "cluster" else None,
         )
         self._forwarder = Forwarder(
             store.delays, queues, config.forward_interval, outages, self.bus, self._processor.found

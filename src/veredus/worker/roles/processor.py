@@ -32,6 +32,8 @@ SCAN_AGAIN = 0.01
 MANY, SORT_AGAIN = 32, 1.0
 """Of more queues than these, the empty ones are sorted out together, once in so many seconds: a few at a time would
 take long where there are thousands."""
+LONG_CALL = 0.25
+"""Seconds for which a dequeue on one node of a cluster holds up those on the others."""
 SCANS_BETWEEN = 50
 """One scan in this many also includes the front of the queue, where tasks are given back."""
 
@@ -73,7 +75,9 @@ class Processor(Role):
         on_unknown: Callable[[str, Sequence[str]], None] = lambda queue, types: None,
         shares: Mapping[str, GoShare] | None = None,
         on_idle: Callable[[], None] | None = None,
+        by_node: Callable[[Sequence[str]], Sequence[Sequence[str]]] | None = None,
     ) -> None:
+        """`by_node` groups queues by the node of the cluster that has them; None for a single server."""
         super().__init__(0.0, outages)
         self._work = work
         self._queues = dict(queues)
@@ -85,6 +89,7 @@ class Processor(Role):
         self._channel_of = channel_of
         self._on_unknown = on_unknown
         self._on_idle = on_idle
+        self._by_node = by_node
         self._shares = shares or {}
         self._most = (config.concurrency + 1) // 2
         self._rng = random.Random()
@@ -95,6 +100,11 @@ class Processor(Role):
         self._arrival_scans = 0
         self._unanswered: dict[str, UnansweredDequeue] = {}
         """They are repeated before any other dequeue, whether or not a slot is free."""
+        self._under_way: dict[str, PendingDequeue] = {}
+        """Dequeues on nodes of a cluster that have not been answered yet."""
+        self._calls: set[asyncio.Task[int]] = set()
+        self._failure: BaseException | None = None
+        """What ended one of these calls unexpectedly: it ends the role, which is started again."""
         self._unreachable: dict[str, float] = {}
         """Queues whose server is away, with the last pause."""
         self._limited: dict[str, asyncio.TimerHandle] = {}
@@ -137,13 +147,19 @@ class Processor(Role):
             while not self.stopping.is_set():
                 # Cleared before the dequeue, never after: an event during the call must end the wait.
                 self._wake.clear()
-                if not await self._fetch():
+                has_asked = await self._fetch()
+                if self._failure is not None:
+                    failure, self._failure = self._failure, None
+                    raise failure
+                if not has_asked:
                     if self._woken_for:
                         await self._wake_others()
                         continue
                     if self._on_idle is not None:
                         self._on_idle()
                     await self._wake.wait()
+            if self._calls:
+                await asyncio.wait(self._calls)
             if self._unanswered:
                 # Tasks of a lost reply would count as lost with their worker, though they never ran.
                 await self._repeat(list(self._unanswered))
@@ -151,6 +167,8 @@ class Processor(Role):
             for timer in self._arrival_timers.values():
                 timer.cancel()
             self._arrival_timers.clear()
+            for call in self._calls:
+                call.cancel()
             await self._leave()
 
     async def _wake_others(self) -> None:
@@ -177,7 +195,9 @@ class Processor(Role):
     @property
     def all_empty(self) -> bool:
         """Whether the queues have nothing left that this worker could start."""
-        return not self._unreachable and all(self._scans[queue].is_at_end for queue in self._ready)
+        if self._unreachable or self._under_way:
+            return False
+        return all(self._scans[queue].is_at_end for queue in self._ready)
 
     @property
     def passed_over(self) -> set[str]:
@@ -193,13 +213,17 @@ class Processor(Role):
         if not self._ready:
             return False
         if self._unanswered:
-            lost = [queue for queue in self._unanswered if queue in self._ready]
+            lost = [queue for queue in self._unanswered if queue in self._ready and queue not in self._under_way]
             if lost:
                 await self._repeat(lost)
                 return True
         free = self._free_now()
         # Only queues with tasks for a pool with free slots: the share of the others would be lost.
-        able = {queue: weight for queue, weight in self._ready.items() if self._scans[queue].next(free) is not None}
+        able = {
+            queue: weight
+            for queue, weight in self._ready.items()
+            if queue not in self._under_way and self._scans[queue].next(free) is not None
+        }
         if not able:
             return False
         if len(able) > MANY and time.monotonic() >= self._sort_at:
@@ -219,6 +243,9 @@ class Processor(Role):
         if self._unanswered:
             now = time.monotonic()
             free = free.less(sum(lost.pending.request.wanted for lost in self._unanswered.values() if now < lost.until))
+        if self._under_way:
+            calls = [pending for queue, pending in self._under_way.items() if queue not in self._unanswered]
+            free = free.less(sum(pending.request.wanted for pending in calls))
         return free.at_most(self._most)
 
     async def _repeat(self, queues: Sequence[str]) -> None:
@@ -300,6 +327,37 @@ class Processor(Role):
     async def _send(self, requests: Sequence[PendingDequeue]) -> int:
         if not requests:
             return 0
+        if self._by_node is None:
+            return await self._dequeue(requests)
+        pending = {one.request.queue: one for one in requests}
+        calls = [
+            asyncio.create_task(self._dequeue_on_node([pending[queue] for queue in queues]))
+            for queues in self._by_node(list(pending))
+        ]
+        for call in calls:
+            self._calls.add(call)
+            call.add_done_callback(self._called)
+        answered, _ = await asyncio.wait(calls, timeout=None if self.stopping.is_set() else LONG_CALL)
+        return sum(call.result() for call in answered if call.exception() is None)
+
+    def _called(self, call: asyncio.Task[int]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled() and call.exception() is not None:
+            self._failure = call.exception()
+
+    async def _dequeue_on_node(self, requests: Sequence[PendingDequeue]) -> int:
+        """A node that hangs answers only after the timeout. Until then its queues are not asked again, and the slots
+        that its tasks would need are kept free."""
+        pending = {one.request.queue: one for one in requests}
+        self._under_way.update(pending)
+        try:
+            return await self._dequeue(requests)
+        finally:
+            for queue in pending:
+                del self._under_way[queue]
+            self._wake.set()
+
+    async def _dequeue(self, requests: Sequence[PendingDequeue]) -> int:
         # Measured before the call: Redis writes the leases later, so they end no earlier there.
         leased_until = time.monotonic() + self._lease
         replies = await self._work.dequeue_each([pending.request for pending in requests])
