@@ -105,6 +105,8 @@ class App(Including, TaskDeclarations, ScheduleDeclarations, Steering, GatewayDe
         self.tasks: dict[str, Task[..., Any, Any]] = {}
         self.patterns: dict[str, Task[..., Any, Any]] = {}
         self.middlewares: list[Middleware] = []
+        self.queue_sources: list[Callable[[], dict[str, int]]] = []
+        """Queues with weights that workers serve too: those of Django's tasks."""
         self.hooks: dict[str, Any] = {}
         """Settings of its workers: `on_error` and `is_failure`."""
         self.send_middlewares: list[SendMiddleware] = []
@@ -420,11 +422,15 @@ class App(Including, TaskDeclarations, ScheduleDeclarations, Steering, GatewayDe
         return Worker(self, WorkerConfig.make(queues=queues, **{**self.hooks, **given}))
 
     def served_queues(self) -> dict[str, int]:
-        """Every queue that the tasks and topics of this app name, in the order of declaration."""
+        """The queues of its tasks and topics, in the order of declaration, then those of its sources."""
         self.load()
         named = [task.options.queue for task in [*self.tasks.values(), *self.patterns.values()]]
         named += [one.queue for one in self.aggregations if one.queue is not None]
-        return dict.fromkeys(named or [self._defaults.queue], 1)
+        weight = 10 if self.queue_sources else 1  # as much as Django's middle band
+        queues = dict.fromkeys(named or [self._defaults.queue], weight)
+        for source in self.queue_sources:
+            queues |= source()
+        return queues
 
 
 def _resolved(options: Options, known: AnyTask | None, payload: bytes) -> Options:

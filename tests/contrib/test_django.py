@@ -26,7 +26,7 @@ from django.db import transaction  # noqa: E402
 from tests.contrib.site import jobs, tasks  # noqa: E402
 from tests.support.servers import RealServer  # noqa: E402
 from veredus.contrib.django import VeredusBackend, enqueue_on_commit, enqueue_on_commit_of  # noqa: E402
-from veredus.contrib.django.backend import _aware  # noqa: E402
+from veredus.contrib.django.backend import BANDS, _aware  # noqa: E402
 from veredus.contrib.django.framework import TaskResultDoesNotExist, base, signals  # noqa: E402
 from veredus.contrib.django.framework import tasks as framework  # noqa: E402
 from veredus.contrib.django.records import DjangoTaskRecord, result_of  # noqa: E402
@@ -288,3 +288,11 @@ def test_named_queues_are_served_with_their_bands_and_unknown_ones_warn(caplog: 
     [warning] = [record.getMessage() for record in caplog.records]
     assert f"queue '{name}x' is not in TASKS['default']['QUEUES']" in warning
     assert f"did you mean '{name}'" in warning
+
+
+def test_a_worker_of_the_app_serves_the_queues_of_its_backend_too() -> None:
+    backend = framework.task_backends["default"]
+    served = backend.app.served_queues()
+    assert backend.worker_queues().items() <= served.items()
+    own = {task.options.queue for task in backend.app.tasks.values()} - backend.worker_queues().keys()
+    assert {served[queue] for queue in own} <= {BANDS[""]}, "as often as Django's middle band"

@@ -42,6 +42,7 @@ ELSEWHERE = {
     "progress/main.py": "tests/browser/",
     "fastapi_app/main.py": "here",
     "django_app/manage.py": "here",
+    "shop/run.py": "tests/docs/test_shop.py",
 }
 
 

@@ -116,7 +116,7 @@ def test_the_wheel_holds_no_more_and_no_less(wheel: Path) -> None:
     there = {
         path.relative_to(source).as_posix()
         for path in source.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "js"} & set(path.relative_to(source).parts)
     }
     there |= {f"js/{name}" for name in ("veredus.js", "veredus.d.ts")}
     assert there == packed

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import close_old_connections
 
 from veredus.app import App
-from veredus.contrib.django.framework import base, signals
+from veredus.contrib.django.framework import base, signals, tasks
 from veredus.contrib.django.records import (
     ASYNC_PREFIX,
     BACKEND,
@@ -24,9 +24,11 @@ from veredus.model.job import Job
 
 
 def serve_tasks(app: App) -> None:
-    """Let this app's workers run Django's tasks too. The backend calls this for its app."""
+    """Let this app's workers run Django's tasks too, in all queues of the backends that use it. The backend calls this
+    for its app."""
     if f"{PREFIX}*" in app.patterns:
         return
+    app.queue_sources.append(lambda: _queues_of(app))
 
     @app.handler(f"{PREFIX}*")
     def run_task(job: Job) -> bytes:
@@ -35,6 +37,16 @@ def serve_tasks(app: App) -> None:
     @app.handler(f"{ASYNC_PREFIX}*")
     async def run_async_task(job: Job) -> bytes:
         return await _run_async(app, job)
+
+
+def _queues_of(app: App) -> dict[str, int]:
+    from veredus.contrib.django.backend import VeredusBackend
+
+    found: dict[str, int] = {}
+    for backend in tasks.task_backends.all():
+        if isinstance(backend, VeredusBackend) and backend.app is app:
+            found |= backend.worker_queues()
+    return found
 
 
 class _Attempt:

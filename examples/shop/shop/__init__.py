@@ -1,0 +1,1 @@
+"""A shop: forty tasks in six modules and a Django back office."""

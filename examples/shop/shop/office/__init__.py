@@ -1,0 +1,1 @@
+"""The back office: a Django project that shares the app."""
