@@ -151,8 +151,12 @@ async def test_what_only_veredus_keeps_is_refused_on_a_queue_that_only_go_serves
     async with App(url, unserved="refuse") as app, go_peer(program, url) as peer:
         await peer.serve("go:work", queue="for-go")
         await until(app.inspector().servers)
-        with pytest.raises(QueueUnserved, match=f"queue 'for-go': a task with {next(iter(options))} was refused"):
+        refused = f"queue 'for-go': a task with {next(iter(options))} was refused"
+        with pytest.raises(QueueUnserved, match=refused):
             await app.enqueue("go:work", {}, queue="for-go", **options)
+        with pytest.raises(QueueUnserved, match=refused):
+            await app.enqueue_many([app.call("go:work", {}, queue="for-go", **options)] * 2)
+        assert await app.inspector().queues() == []
         await app.enqueue("go:work", {}, queue="for-go")
         await until(lambda: peer.ran)
 

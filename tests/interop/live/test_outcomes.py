@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.support import FAST, Look
+from tests.interop.live.fleet import VeredusMember
 from tests.interop.live.peer import go_peer
 from tests.interop.live.python_side import PythonSide, same_listing
 from tests.support.keyspace import check_invariant
@@ -118,23 +119,25 @@ async def test_a_lease_that_dies_with_go_is_recovered_by_us(program: Path, url: 
     assert await check_invariant(redis_client) == []
 
 
-async def test_a_lease_that_dies_with_us_is_recovered_by_go(program: Path, url: str, redis_client: Any) -> None:
+async def test_a_lease_that_dies_with_us_is_recovered_by_go(
+    program: Path, url: str, redis_client: Any, tmp_path: Path
+) -> None:
     """Go looks for lost leases when it starts, and once a minute."""
-    side, look = PythonSide(url), Look(redis_client, "shared")
-    async with side.app as app, go_peer(program, url) as peer:
-        async with app.worker("shared", **FAST):
-            (sent,) = await peer.enqueue("py:work", {"behave": "sleep", "ms": 2000, "times": 1}, queue="shared")
+    look, worker = Look(redis_client, "normal"), VeredusMember(url, tmp_path / "facts", tmp_path / "log", lease=12)
+    async with go_peer(program, url) as peer:
+        await worker.start()
+        try:
+            (sent,) = await peer.enqueue("storm:work", {"behave": "wait", "ms": 60_000, "times": 1}, queue="normal")
             await look.ends(sent["id"], "active")
-            row = await redis_client.hgetall(f"asynq:{{shared}}:t:{sent['id']}")
-        await redis_client.flushall()  # as if the worker had been killed: back to the task as it was while active
-        await redis_client.hset(f"asynq:{{shared}}:t:{sent['id']}", mapping=row)
-        await redis_client.sadd("asynq:queues", "shared")
-        await redis_client.lpush("asynq:{shared}:active", sent["id"])
-        await redis_client.zadd("asynq:{shared}:lease", {sent["id"]: await _now(redis_client) - 31})
-        await peer.serve("py:work", queue="shared", retry_ms=1000)
+        finally:
+            await worker.kill()
+        # our lease of 12 s, and the 30 s that Go allows for clocks, are over
+        await redis_client.zadd("asynq:{normal}:lease", {sent["id"]: await _now(redis_client) - 31}, xx=True)
+        await peer.serve("storm:work", queue="normal", retry_ms=1000)
         await look.ends(sent["id"], "gone")
         (ran,) = peer.ran
     assert ran["retried"] == 1
+    assert await look.counters() == (2, 1)
     assert await check_invariant(redis_client) == []
 
 

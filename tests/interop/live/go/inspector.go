@@ -48,6 +48,10 @@ func (p *Peer) inspect(order Order) (any, error) {
 		return i.Servers()
 	case "entries":
 		return p.entries()
+	case "history":
+		return p.history(queue)
+	case "events":
+		return p.events(order.ID)
 	case "pause":
 		return nil, i.PauseQueue(queue)
 	case "unpause":
@@ -110,6 +114,26 @@ func (p *Peer) queueFacts(queue string) (any, error) {
 		"aggregating": info.Aggregating, "processed": info.Processed, "failed": info.Failed, "processed_total": info.ProcessedTotal,
 		"failed_total": info.FailedTotal, "paused": info.Paused, "latency": info.Latency.Seconds(),
 	}, nil
+}
+
+func (p *Peer) history(queue string) (any, error) {
+	days, err := p.inspector.History(queue, 3)
+	facts := []map[string]any{}
+	for _, day := range days {
+		facts = append(facts, map[string]any{
+			"queue": day.Queue, "date": day.Date.Format(time.DateOnly), "processed": day.Processed, "failed": day.Failed,
+		})
+	}
+	return facts, err
+}
+
+func (p *Peer) events(entry string) (any, error) {
+	events, err := p.inspector.ListSchedulerEnqueueEvents(entry)
+	facts := []map[string]any{}
+	for _, event := range events {
+		facts = append(facts, map[string]any{"task_id": event.TaskID, "at": event.EnqueuedAt.Unix()})
+	}
+	return facts, err
 }
 
 func (p *Peer) entries() (any, error) {
