@@ -164,7 +164,7 @@ async def test_read_only_refuses_every_write_at_the_api(app: App, made: Making) 
         "jobs/stop",
         "doctor/diagnose",
     }
-    assert len(refused) == 22
+    assert len(refused) == 28
     assert await app.inspector().task("mail", handle.id) == before
     me = await Api(client).get("me")
     assert me["read_only"] is True

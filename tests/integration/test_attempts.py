@@ -210,7 +210,7 @@ async def test_redact_decides_what_is_stored_and_shown(url: str, look: Look) -> 
         assert ("payload", "pay") in asked
         assert ("traceback", "pay") in asked
         assert ("log", "pay") in asked
-        opened = Opened(asyncio.get_running_loop(), app.open_redis(), app.archive, app.redact)
+        opened = Opened(asyncio.get_running_loop(), app.open_redis(), app)
         shown = await READINGS["task"].read(opened, Form({"queue": "default", "id": handle.id}, ("queue", "id")))
         assert shown["attempts"][0]["error"] == "declined ****"
         assert "4242" not in str(shown)

@@ -108,7 +108,7 @@ async def test_errors_are_grouped_over_all_queues(url: str, look: Look) -> None:
         assert [one.id for one in await inspector.errors(type="s*")] == [sms.id]
         found = await inspector.search_page("more", "archived", Query(error_group=mail.id))
         assert len(found.tasks) == 3
-        opened = Opened(asyncio.get_running_loop(), app.open_redis(), app.archive, app.redact)
+        opened = Opened(asyncio.get_running_loop(), app.open_redis(), app)
         shown = await READINGS["errors"].read(opened, Form({"hours": "1"}, READINGS["errors"].parameters))
         assert [(one["id"], one["count"]) for one in shown["errors"]] == [(mail.id, 6), (sms.id, 1)]
         shown = await READINGS["types"].read(opened, Form({"type": "mail"}, READINGS["types"].parameters))

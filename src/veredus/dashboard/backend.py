@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from veredus.client.notifier import Notifier
 from veredus.dashboard.config import DashboardConfig
+from veredus.dashboard.enqueueing import Producer
 from veredus.dashboard.jobs import Jobs
 from veredus.dashboard.recent import Recent
 from veredus.errors import ConfigError
@@ -55,9 +56,7 @@ class Backend:
         if self._opened is None or self._opened.loop is not loop:
             source = self._source
             redis = connect(source, name=NAME) if isinstance(source, str) else source.open_redis(NAME)
-            archive = None if isinstance(source, str) else source.archive
-            redact = None if isinstance(source, str) else source.redact
-            self._opened = Opened(loop, redis, archive, redact)
+            self._opened = Opened(loop, redis, source)
         return self._opened
 
     async def close(self) -> None:
@@ -77,9 +76,10 @@ class Opened:
         self,
         loop: asyncio.AbstractEventLoop,
         redis: Redis,
-        archive: ArchiveLimits | None,
-        redact: Redact | None = None,
+        source: Source | str,
     ) -> None:
+        archive = None if isinstance(source, str) else source.archive
+        redact = None if isinstance(source, str) else source.redact
         self.loop = loop
         self.redis = redis
         self.inspector = Inspector(redis, archive=archive, redact=redact)
@@ -90,5 +90,6 @@ class Opened:
         self.sessions = Sessions(redis, partitions)
         self.outbox = Outbox(redis, partitions)
         self.notifier = Notifier(Store(redis))
+        self.producer = Producer(redis, source)
         self.jobs = Jobs()
         self.recent = Recent()

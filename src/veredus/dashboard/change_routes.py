@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from veredus.client.handle import Handle
 from veredus.dashboard.answers import described
 from veredus.dashboard.backend import Opened
 from veredus.dashboard.forms import Form
-from veredus.errors import ConfigError, StoreError, VeredusError
+from veredus.errors import ConfigError, ScheduleNotFound, StoreError, VeredusError
 from veredus.model.task_status import CancelOutcome, check_then
 
 AT_ONCE = 20
@@ -100,6 +101,42 @@ async def edit(opened: Opened, form: Form) -> Any:
     return {"changed": True}
 
 
+_OPTIONS = ("queue", "delay", "at", "max_retry", "timeout", "retention", "task_id")
+
+
+async def enqueue(opened: Opened, form: Form) -> Any:
+    """Options that are not given are those of the task, if the dashboard has the app that declares it."""
+    given: dict[str, Any] = {"delay": form.seconds("delay"), "at": form.instant("at")}
+    given |= {name: form.seconds(name) for name in ("timeout", "retention")}
+    given |= {name: form.text(name) for name in ("queue", "task_id") if form.has(name)}
+    if form.has("max_retry"):
+        given["max_retry"] = form.number("max_retry", 0, 0, 2**31 - 1)
+    options = {name: value for name, value in given.items() if value is not None}
+    return _sent(await opened.producer.enqueue(form.text("type"), form.content(), options))
+
+
+def _sent(handle: Handle[Any]) -> dict[str, Any]:
+    return {"id": handle.id, "queue": handle.queue, "created": handle.created}
+
+
+# Schedules.
+
+
+async def pause_schedule(opened: Opened, form: Form) -> Any:
+    return {"changed": await opened.inspector.pause_schedule(form.text("id"))}
+
+
+async def resume_schedule(opened: Opened, form: Form) -> Any:
+    return {"changed": await opened.inspector.resume_schedule(form.text("id"))}
+
+
+async def run_schedule(opened: Opened, form: Form) -> Any:
+    entries = {entry.id: entry for entry in await opened.inspector.scheduler_entries()}
+    if form.text("id") not in entries:
+        raise ScheduleNotFound(form.text("id"), known=entries)
+    return _sent(await opened.producer.run(entries[form.text("id")]))
+
+
 async def _each(form: Form, verb: Callable[[str, str], Awaitable[Any]]) -> dict[str, Any]:
     """Handle a few tasks at a time, in the order given. A refused task does not stop the others, a lost server does."""
     queue, ids = form.text("queue"), form.ids()
@@ -149,6 +186,17 @@ async def remove_limit(opened: Opened, form: Form) -> Any:
     return {"changed": True}
 
 
+# Workers.
+
+
+async def quiet_worker(opened: Opened, form: Form) -> Any:
+    return {"worker": (await opened.inspector.quiet_worker(form.text("worker"))).as_dict()}
+
+
+async def stop_worker(opened: Opened, form: Form) -> Any:
+    return {"worker": (await opened.inspector.stop_worker(form.text("worker"))).as_dict()}
+
+
 # Sessions of the gateway.
 
 
@@ -177,9 +225,15 @@ CHANGES: dict[str, Changing] = {
     "tasks/requeue": Changing(requeue, ("queue", "ids")),
     "tasks/reschedule": Changing(reschedule, ("queue", "ids", "at", "delay")),
     "tasks/move": Changing(move, ("queue", "ids", "target")),
+    "enqueue": Changing(enqueue, ("type", "payload", "payload64", *_OPTIONS)),
+    "schedule/pause": Changing(pause_schedule, ("id",)),
+    "schedule/resume": Changing(resume_schedule, ("id",)),
+    "schedule/run": Changing(run_schedule, ("id",)),
     "task/edit": Changing(edit, ("queue", "id", "payload", "payload64")),
     "order-key/release": Changing(release, ("queue", "order_key")),
     "limit/remove": Changing(remove_limit, ("queue", "scope")),
+    "worker/quiet": Changing(quiet_worker, ("worker",)),
+    "worker/stop": Changing(stop_worker, ("worker",)),
     "session/close": Changing(close_session, ("id", "reason")),
     "user/disconnect": Changing(disconnect_user, ("user", "reason")),
     "user/revoke": Changing(revoke, ("user", "before")),

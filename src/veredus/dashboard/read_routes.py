@@ -10,8 +10,11 @@ from typing import Any
 from veredus.dashboard.backend import Opened
 from veredus.dashboard.forms import Form
 from veredus.dashboard.task_views import row_of, states_of, task_of
+from veredus.errors import ConfigError
 from veredus.inspector.search import Query
-from veredus.model.info import SECOND, QueueInfo, instant_text
+from veredus.model.cron import parse
+from veredus.model.cron_words import in_words
+from veredus.model.info import SECOND, QueueInfo, SchedulerEntryInfo, instant_text
 from veredus.model.lifecycle import State
 
 STATES = tuple(str(state) for state in State)
@@ -21,6 +24,9 @@ SCAN = 3_000
 
 MANY_QUEUES = 100
 """With more queues the throughput of each is left out, to keep updates small."""
+
+UPCOMING = 5
+"""Ticks of a schedule that are listed."""
 
 Read = Callable[[Opened, Form], Awaitable[Any]]
 
@@ -175,7 +181,24 @@ async def leases(opened: Opened, form: Form) -> Any:
 
 
 async def schedules(opened: Opened, form: Form) -> Any:
-    return {"schedules": [entry.as_dict() for entry in await opened.inspector.scheduler_entries()]}
+    return {"schedules": [_schedule(entry) for entry in await opened.inspector.scheduler_entries()]}
+
+
+def _schedule(entry: SchedulerEntryInfo) -> dict[str, Any]:
+    more = {"words": in_words(entry.spec), "queue": entry.queue, "paused": entry.paused}
+    return entry.as_dict() | more | {"upcoming": [instant_text(at * SECOND) for at in _ticks(entry)]}
+
+
+def _ticks(entry: SchedulerEntryInfo) -> list[int]:
+    """When it fires next, in Unix seconds."""
+    ticks = [entry.next_ns // SECOND]
+    try:
+        schedule = parse(entry.spec)
+    except ConfigError:  # of another program, which understands more
+        return ticks
+    while len(ticks) < UPCOMING and (tick := schedule.next_unix(ticks[-1])) is not None:
+        ticks.append(tick)
+    return ticks
 
 
 async def schedule(opened: Opened, form: Form) -> Any:

@@ -145,6 +145,37 @@ export async function perform(verb, queue, ids, state, task) {
   return true;
 }
 
+/** Asks for a new task and sends it. Resolves to its queue and id. */
+export async function enqueue(queue = '') {
+  const [{ queues }, { types }] = await Promise.all([get('overview'), get('types?minutes=43200')]);
+  const given = await ask({
+    title: 'Enqueue a task',
+    text: 'The payload is stored exactly as entered; most handlers expect JSON. Empty fields take their defaults.',
+    confirm: 'Enqueue',
+    fields: [
+      { name: 'type', label: 'Type', required: true, options: types.map((one) => one.type) },
+      { name: 'queue', label: 'Queue', value: queue, options: queues.map((one) => one.queue) },
+      { name: 'payload', label: 'Payload', type: 'area', value: '{}', rows: 6 },
+      { name: 'delay', label: 'Due in seconds', type: 'number', step: 'any' },
+      { name: 'max_retry', label: 'Retries', type: 'number' },
+      { name: 'task_id', label: 'Id' },
+    ],
+  });
+  if (!given) return null;
+  const { delay, max_retry, ...texts } = given;
+  const body = Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== ''));
+  if (delay !== '') body.delay = Number(delay);
+  if (max_retry !== '') body.max_retry = Number(max_retry);
+  try {
+    const sent = await post('enqueue', body);
+    toast(sent.created ? `Enqueued ${sent.id}` : 'Not enqueued: an equal task exists');
+    return sent;
+  } catch (error) {
+    toast(error.message, 'bad');
+    return null;
+  }
+}
+
 const CONSEQUENCE = {
   delete: 'They will be deleted. This cannot be undone.',
   archive: 'They will not run until you requeue them.',

@@ -182,6 +182,33 @@ export function durationLines(spans, names, width, { height = 190, days = false 
   return picture;
 }
 
+/** Rows of bars that share one axis of time: {name, from, to, kind, text}, in Unix ms. */
+export function timeline(rows, label) {
+  const first = Math.min(...rows.map((row) => row.from));
+  const length = Math.max(1, Math.max(...rows.map((row) => row.to)) - first);
+  const share = (ms) => `${((100 * ms) / length).toFixed(2)}%`;
+  return h(
+    'div',
+    { class: 'timeline', role: 'list', 'aria-label': label },
+    rows.map((row) =>
+      h(
+        'div',
+        { role: 'listitem', title: `${row.name}: ${row.text}` },
+        h('span', { class: 'line-name' }, row.name),
+        h(
+          'span',
+          { class: 'track' },
+          h('i', {
+            class: `bg-${row.kind}`,
+            style: { 'margin-left': share(row.from - first), width: share(row.to - row.from) },
+          }),
+        ),
+        h('span', { class: 'dim' }, row.text),
+      ),
+    ),
+  );
+}
+
 const ends = (first, last, left, width, height) => [
   s('text', { x: left, y: height - 5 }, first),
   s('text', { x: width, y: height - 5, 'text-anchor': 'end' }, last),

@@ -20,7 +20,7 @@ export function ask({ title, text, fields = [], confirm, danger = false, watch, 
       };
       let input;
       if (field.type === 'area')
-        input = h('textarea', { ...common, rows: 12, spellcheck: 'false', value: field.value ?? '' });
+        input = h('textarea', { ...common, rows: field.rows ?? 12, spellcheck: 'false', value: field.value ?? '' });
       else if (field.type === 'select') {
         input = h(
           'select',

@@ -1,7 +1,7 @@
 // Elements that all pages share.
 
 import { h, icon } from './dom.js';
-import { ago, clock, number } from './format.js';
+import { ago, clock, enc, number, query } from './format.js';
 
 export const badge = (state) => h('span', { class: `badge is-${state}` }, state);
 
@@ -29,6 +29,12 @@ export function when(instant) {
     ? h('time', { datetime: instant, title: clock(instant) }, ago(instant))
     : h('span', { class: 'dim' }, '–');
 }
+
+export const taskLink = (queue, id) =>
+  h('a', { class: 'mono', href: `#/queues/${enc(queue)}/tasks/${enc(id)}` }, id);
+
+/** `host:pid:id` of a worker, or the beginning of its id. */
+export const workerLink = (name) => h('a', { class: 'mono', href: `#/workers${query({ worker: name })}` }, name);
 
 export function command(text) {
   const copy = async (event) => {
@@ -223,4 +229,16 @@ export function toast(text, kind = '') {
   const one = h('div', { class: `toast ${kind}` }, text);
   tray.append(one);
   setTimeout(() => one.remove(), kind === 'bad' ? 8000 : 3500);
+}
+
+/** Waits for a call of the API and shows its outcome. True if it was accepted. */
+export async function report(promise, text) {
+  try {
+    const answer = await promise;
+    toast(typeof text === 'function' ? text(answer) : text);
+    return true;
+  } catch (error) {
+    toast(error.message, 'bad');
+    return false;
+  }
 }

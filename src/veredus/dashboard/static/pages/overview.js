@@ -1,10 +1,11 @@
 // All queues at a glance.
 
+import { enqueue } from '../actions.js';
 import { me, post } from '../api.js';
 import { STATES, dayBars, spanBars, sparkline, stateBar } from '../charts.js';
 import { h } from '../dom.js';
 import { compact, duration, enc, number, plural, rate } from '../format.js';
-import { button, card, empty, failure, head, legend, loading, segmented, stat, table, toast } from '../parts.js';
+import { button, card, empty, failure, head, legend, loading, report, segmented, stat, table } from '../parts.js';
 
 export class Overview {
   title = 'Overview';
@@ -28,11 +29,19 @@ export class Overview {
     if (!overview) return [head('Overview'), loading()];
     if (!overview.queues.length) return [head('Overview'), newcomer(overview)];
     return [
-      head('Overview', { note: me.server }),
+      head('Overview', {
+        note: me.server,
+        actions: !me.read_only && button('Enqueue', { icon: 'plus', onclick: () => this.#enqueue() }),
+      }),
       this.#stats(overview, throughput?.total ?? []),
       this.#charts(history, throughput),
       this.#queues(overview, throughput?.queues ?? {}),
     ];
+  }
+
+  async #enqueue() {
+    const sent = await enqueue();
+    if (sent) this.app.go(`#/queues/${enc(sent.queue)}/tasks/${enc(sent.id)}`);
   }
 
   #stats({ aggregate, servers, rate: now, queues }, spans) {
@@ -195,16 +204,11 @@ const count = (queue, state) =>
     ? h('a', { class: `text-${state}`, href: `#/queues/${enc(queue.queue)}?state=${state}` }, compact(queue[state]))
     : h('span', { class: 'dim' }, '0');
 
-export async function pause(queue) {
-  try {
-    await post(`queue/${queue.paused ? 'resume' : 'pause'}`, { queue: queue.queue });
-    toast(
-      queue.paused ? `${queue.queue} resumed` : `${queue.queue} is paused: workers finish running tasks and take no new ones`,
-    );
-  } catch (error) {
-    toast(error.message, 'bad');
-  }
-}
+export const pause = (queue) =>
+  report(
+    post(`queue/${queue.paused ? 'resume' : 'pause'}`, { queue: queue.queue }),
+    queue.paused ? `${queue.queue} resumed` : `${queue.queue} is paused: workers finish running tasks and take no new ones`,
+  );
 
 const newcomer = ({ servers }) =>
   h(

@@ -1,11 +1,12 @@
 // One queue: its numbers, its actions, and its tasks by state.
 
+import { enqueue } from '../actions.js';
 import { me, post } from '../api.js';
 import { STATES, dayBars, spanBars } from '../charts.js';
 import { ask } from '../dialogs.js';
 import { h } from '../dom.js';
 import { bytes, compact, duration, enc, number, plural, query, rate } from '../format.js';
-import { button, card, failure, head, legend, loading, stat, toast } from '../parts.js';
+import { button, card, failure, head, legend, loading, report, stat } from '../parts.js';
 import { pause } from './overview.js';
 import { Tasks } from './tasks.js';
 
@@ -65,6 +66,7 @@ export class Queue {
     chart.setAttribute('aria-pressed', String(this.charts));
     if (me.read_only) return [chart];
     return [
+      button('Enqueue', { icon: 'plus', onclick: () => enqueue(this.name) }),
       chart,
       button(queue.paused ? 'Resume' : 'Pause', { icon: queue.paused ? 'play' : 'pause', onclick: () => pause(queue) }),
       button(queue.closed ? 'Open' : 'Close', {
@@ -88,7 +90,7 @@ export class Queue {
       }))
     )
       return;
-    await this.#report(
+    await report(
       post(`queue/${closing ? 'close' : 'open'}`, { queue: this.name }),
       closing ? 'Closed: it refuses new tasks' : 'Opened',
     );
@@ -112,19 +114,8 @@ export class Queue {
           : [],
     });
     if (!given) return;
-    if (await this.#report(post('queue/delete', { queue: this.name, force: Boolean(given.force) }), 'Deleting…'))
+    if (await report(post('queue/delete', { queue: this.name, force: Boolean(given.force) }), 'Deleting…'))
       this.app.go('#/');
-  }
-
-  async #report(promise, text) {
-    try {
-      await promise;
-      toast(text);
-      return true;
-    } catch (error) {
-      toast(error.message, 'bad');
-      return false;
-    }
   }
 
   #stats(queue) {

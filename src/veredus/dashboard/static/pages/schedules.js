@@ -1,8 +1,9 @@
 // Schedules: when they fire and when they fired.
 
+import { me, post } from '../api.js';
 import { h } from '../dom.js';
 import { clock, enc, line, plural, query } from '../format.js';
-import { card, empty, failure, head, loading, table, when } from '../parts.js';
+import { button, card, empty, facts, failure, head, loading, report, table, when } from '../parts.js';
 
 export class Schedules {
   title = 'Schedules';
@@ -64,18 +65,48 @@ export class Schedules {
                   row.task_type,
                 ),
             },
-            { title: 'When', cell: (row) => h('code', {}, row.spec) },
+            {
+              title: 'When',
+              cell: (row) => [
+                h('span', { title: row.spec }, row.words),
+                row.paused && h('span', { class: 'badge is-paused' }, 'paused'),
+              ],
+            },
+            { title: 'Queue', cell: (row) => h('a', { href: `#/queues/${enc(row.queue)}` }, row.queue) },
             {
               title: 'Payload',
               wide: true,
               cell: (row) => h('span', { class: 'mono clip' }, line(row.task_payload, 60) || '–'),
             },
-            { title: 'Options', cell: (row) => h('span', { class: 'dim' }, row.opts.join(' ') || '–') },
             { title: 'Next', number: true, cell: (row) => when(row.next) },
             {
               title: 'Last',
               number: true,
               cell: (row) => (row.prev ? when(row.prev) : h('span', { class: 'dim' }, 'never')),
+            },
+            {
+              title: '',
+              says: 'Run and pause',
+              hidden: me.read_only,
+              cell: (row) => [
+                button('', {
+                  icon: 'requeue',
+                  kind: 'quiet-button',
+                  label: `Run ${row.task_type} now`,
+                  title: 'Enqueue its task now',
+                  onclick: () => this.#run(row),
+                }),
+                button('', {
+                  icon: row.paused ? 'play' : 'pause',
+                  kind: 'quiet-button',
+                  label: `${row.paused ? 'Resume' : 'Pause'} ${row.task_type}`,
+                  onclick: () =>
+                    report(
+                      post(`schedule/${row.paused ? 'resume' : 'pause'}`, { id: row.id }),
+                      row.paused ? `${row.task_type} fires again` : `${row.task_type} is paused: its ticks pass`,
+                    ),
+                }),
+              ],
             },
           ],
         }),
@@ -89,6 +120,12 @@ export class Schedules {
     ];
   }
 
+  #run(row) {
+    return report(post('schedule/run', { id: row.id }), ({ id, created }) =>
+      created ? `Enqueued ${id}` : 'Not enqueued: an equal task exists',
+    );
+  }
+
   #history(row, events, error) {
     const title = `When ${row?.task_type ?? this.open} fired`;
     const close = h('a', { class: 'button small', href: '#/schedules' }, 'Close');
@@ -96,6 +133,12 @@ export class Schedules {
     if (!events) return card(title, loading());
     return card(
       h('div', { class: 'split' }, h('h2', {}, title), close),
+      row &&
+        facts([
+          ['When', [row.words, ' ', h('code', {}, row.spec)]],
+          ['Next', row.upcoming.map((at) => h('div', {}, clock(at), ' ', h('span', { class: 'dim' }, when(at))))],
+          ['Options', row.opts.join(' ') || 'none'],
+        ]),
       events.events.length
         ? table({
             label: title,

@@ -5,7 +5,8 @@ import { ACTIONS, perform } from '../actions.js';
 import { meter } from '../charts.js';
 import { h } from '../dom.js';
 import { bytes, clock, duration, enc, query, whole } from '../format.js';
-import { badge, block, button, card, empty, facts, failure, head, loading, when } from '../parts.js';
+import { badge, block, button, card, empty, facts, failure, head, loading, when, workerLink } from '../parts.js';
+import { attemptsCard, runCard, waitsCard } from './task_parts.js';
 
 export class Task {
   constructor(route, app) {
@@ -101,7 +102,11 @@ export class Task {
       h(
         'div',
         {},
+        waitsCard(task),
+        runCard(task),
+        attemptsCard(task),
         task.last_err &&
+          !task.attempts?.length &&
           card(
             h('h2', { class: 'text-archived' }, 'Last error'),
             block(task.last_err, 'Last error'),
@@ -121,8 +126,11 @@ export class Task {
           'Life',
           facts([
             ['State', badge(task.state)],
-            ['Attempts', `${task.retried} of ${task.max_retry} retries used`],
-            task.waiting_for && ['Waiting for', task.waiting_for],
+            ['Queue', h('a', { href: `#/queues/${enc(task.queue)}` }, task.queue)],
+            ['Type', h('a', { href: `#/types/${enc(task.type)}` }, task.type)],
+            ['Retries', `${task.retried} of ${task.max_retry} used`],
+            task.last_failed_at && ['Last failure', when(task.last_failed_at)],
+            task.waiting_for && !task.waits?.length && ['Waiting for', task.waiting_for],
             task.pending_since && ['Waiting since', when(task.pending_since)],
             task.next_process_at && ['scheduled', 'retry'].includes(task.state) && ['Due', when(task.next_process_at)],
             ['Timeout', task.timeout_s ? duration(task.timeout_s) : 'none'],
@@ -140,7 +148,7 @@ export class Task {
               ? facts([
                   [
                     'Held by',
-                    lease.ours ? h('span', { class: 'mono' }, lease.owner) : 'another client, such as a Go worker',
+                    lease.ours ? workerLink(lease.owner.split(':')[0]) : 'another client, such as a Go worker',
                   ],
                   [
                     'Ends',

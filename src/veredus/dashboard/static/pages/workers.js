@@ -1,12 +1,26 @@
 // Worker processes and their running tasks.
 
+import { me, post } from '../api.js';
 import { meter } from '../charts.js';
+import { ask } from '../dialogs.js';
 import { h } from '../dom.js';
 import { clock, duration, enc, line, number, plural } from '../format.js';
-import { empty, failure, head, loading, table, when } from '../parts.js';
+import { button, empty, failure, head, loading, report, table, when } from '../parts.js';
+
+/** Whether a name means this worker: `host:pid:id`, or the beginning of its id. */
+const is = (server, name) =>
+  server.id.startsWith(name) || name.startsWith(`${server.host}:${server.pid}:`) || name === `${server.host}:${server.pid}`;
+
+/** Only workers of Veredus say what they are. */
+const about = (server) =>
+  server.version ? `Veredus ${server.version}, ${server.memory_mb ? `${number(server.memory_mb)} MB, ` : ''}` : '';
 
 export class Workers {
   title = 'Workers';
+
+  constructor(route) {
+    this.only = route.query.worker ?? '';
+  }
 
   topics() {
     return { servers: 'servers' };
@@ -31,10 +45,51 @@ export class Workers {
       ];
     }
     const busy = all.reduce((sum, server) => sum + server.active_workers.length, 0);
+    const note = `${plural(all.length, 'process', 'processes')}, ${plural(busy, 'task')} running`;
+    if (!this.only) return [head('Workers', { note }), all.map((server) => this.#one(server))];
+    const above = h('a', { href: '#/workers' }, 'Workers');
+    const found = all.filter((server) => is(server, this.only));
     return [
-      head('Workers', { note: `${plural(all.length, 'process', 'processes')}, ${plural(busy, 'task')} running` }),
-      all.map((server) => this.#one(server)),
+      head(this.only, { above }),
+      found.length
+        ? found.map((server) => this.#one(server))
+        : h('div', { class: 'card' }, empty('This worker is gone', 'It has stopped, or its heartbeat is missing.')),
     ];
+  }
+
+  #actions(server) {
+    if (me.read_only || !server.version) return null;
+    const name = `${server.host}:${server.pid}`;
+    return [
+      server.status === 'active' &&
+        server.asked === '' &&
+        button('Quiet', {
+          icon: 'pause',
+          kind: 'small',
+          label: `Quiet ${name}`,
+          title: 'Take no more tasks',
+          onclick: () => this.#ask('quiet', server, 'It takes no more tasks. Running tasks go on.'),
+        }),
+      server.asked !== 'stop' &&
+        button('Stop', {
+          icon: 'close',
+          kind: 'small danger-quiet',
+          label: `Stop ${name}`,
+          onclick: () =>
+            this.#ask(
+              'stop',
+              server,
+              'It finishes its running tasks and ends, as after SIGTERM. A process manager may start it again.',
+            ),
+        }),
+    ];
+  }
+
+  async #ask(verb, server, text) {
+    const name = `${server.host}:${server.pid}`;
+    const word = verb === 'quiet' ? 'Quiet' : 'Stop';
+    if (!(await ask({ title: `${word} ${name}?`, text, confirm: word, danger: true }))) return;
+    await report(post(`worker/${verb}`, { worker: server.id }), `${name} reacts with its next heartbeat`);
   }
 
   #one(server) {
@@ -53,8 +108,9 @@ export class Workers {
             {},
             `${server.host}:${server.pid}`,
             h('span', { class: `badge ${server.status === 'active' ? 'is-completed' : 'is-paused'}` }, server.status),
+            server.asked && h('span', { class: 'badge is-retry' }, `asked to ${server.asked === 'quiet' ? 'take no more tasks' : 'stop'}`),
           ),
-          h('span', { class: 'dim' }, 'started ', when(server.started)),
+          h('div', { class: 'actions' }, h('span', { class: 'dim' }, about(server), 'started ', when(server.started)), this.#actions(server)),
         ),
       ),
       h(
