@@ -98,7 +98,11 @@ async def test_a_cancel_of_a_rejected_request_does_nothing(app: App) -> None:
         assert (await client.frame("msg", rid=2))["body"] == "y", "its number was free"
 
 
-async def test_a_request_that_is_cancelled_before_it_is_decided_is_answered_and_not_rejected(app: App) -> None:
+async def test_a_request_that_is_cancelled_before_it_is_decided_is_answered_and_not_rejected(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cancel comes while the record is taken back, and is written after that."""
+
     @app.action("there", queue="r")
     async def there(text: str) -> str:
         return text
@@ -106,13 +110,65 @@ async def test_a_request_that_is_cancelled_before_it_is_decided_is_answered_and_
     async with gateway(app) as gw, app.worker("r"):
         client = await JsonClient.open(gw, "ada")
         await app.inspector().close_queue("r")
-        for rid in range(1, 11):
-            await client.send(_frame(rid, "there", "x"), {"t": "cancel", "rid": rid})
-        answers = await client.take(10)
-        assert {answer["rid"] for answer in answers} == set(range(1, 11))
-        told = [frame["t"] for frame in await _until_pushed(app, client)]
-        assert "reject" not in told
-        assert "msg" not in told
+        (connection,) = gw.delivery.connections
+        outbox, answers = gw.router._store.outbox, gw.router._answers
+        refuse, respond, is_refused = outbox.refuse, answers.respond, asyncio.Event()
+
+        async def refuse_first(*given: Any) -> Any:
+            await client.send({"t": "cancel", "rid": 1})
+            await until(lambda: connection.requests.state(1) is RequestState.CANCELLED, what="the cancel")
+            result = await refuse(*given)
+            is_refused.set()
+            return result
+
+        async def respond_later(*given: Any, **more: Any) -> Any:
+            await is_refused.wait()
+            return await respond(*given, **more)
+
+        monkeypatch.setattr(outbox, "refuse", refuse_first)
+        monkeypatch.setattr(answers, "respond", respond_later)
+        await client.send(_frame(1, "there", "x"))
+        assert (await client.next()).get("code") == 499
+        assert await _until_pushed(app, client) == []
+
+
+@pytest.mark.parametrize("action", ["here", "there"])
+async def test_a_request_that_is_cancelled_while_it_is_recorded_does_not_run(
+    app: App, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """The gateway learns that it is recorded when the cancel is written."""
+    ran: list[str] = []
+
+    async def handle(text: str) -> None:
+        ran.append(text)
+
+    app.action("here", where="gateway")(handle)
+    app.action("there", queue="r")(handle)
+    async with gateway(app) as gw, app.worker("r"):
+        client = await JsonClient.open(gw, "ada")
+        outbox, answers = gw.router._store.outbox, gw.router._answers
+        accept, respond = outbox.accept, answers.respond
+        is_recorded, is_cancelled = asyncio.Event(), asyncio.Event()
+
+        async def accept_slowly(*given: Any) -> Any:
+            state = await accept(*given)
+            is_recorded.set()
+            await is_cancelled.wait()
+            return state
+
+        async def respond_then(*given: Any, **more: Any) -> Any:
+            await is_recorded.wait()
+            result = await respond(*given, **more)
+            is_cancelled.set()
+            return result
+
+        monkeypatch.setattr(outbox, "accept", accept_slowly)
+        monkeypatch.setattr(answers, "respond", respond_then)
+        await client.send(_frame(1, action, "cancelled"), {"t": "cancel", "rid": 1})
+        assert (await client.frame("msg", rid=1))["code"] == 499
+        await client.send(_frame(2, action, "last"))
+        await client.frame("msg", rid=2)
+        assert ran == ["last"]
 
 
 @pytest.mark.parametrize("action", ["here", "there"])
