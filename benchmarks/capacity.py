@@ -1,4 +1,4 @@
-"""`python -m benchmarks.capacity`: what one gateway process carries: idle clients, requests, and the memory of both.
+"""`python -m benchmarks.capacity`: what one gateway process carries: idle clients, messages, requests, and memory.
 
 Clients, Redis and, for requests that become tasks, a worker run on the same machine: the rate is what all of them reach
 together, CPU is what the gateway's process used."""
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
-from benchmarks.gateway import CLIENTS, gateway, running
+from benchmarks.gateway import CLIENTS, delivered, gateway, running
 from benchmarks.gateway_roles import Reader
 from benchmarks.server import BenchServer, bench_server, process_cpu, resident_mb
 from veredus import App
@@ -122,6 +122,12 @@ async def main(clients: int, seconds: float) -> None:
     with bench_server() as server:
         quiet = await idle(server, clients, max(seconds, 30.0))
         print(f"{clients} idle clients: {quiet.kb:.0f} kB of memory each, {quiet.cpu:.1%} of a core")
+        for kind, name in (("ws", "WebSocket"), ("quic", "QUIC")):
+            sent = delivered(server, kind, seconds)
+            print(
+                f"messages over {name}, delivered and acknowledged: {sent.rate:,.0f}/s, {sent.cpu_us:.1f} µs of CPU of "
+                f"the gateway each, {sent.resident_mb:.0f} MB"
+            )
         for action, what in (("here", "answered in the gateway"), ("there", "answered by a worker")):
             asked = await requests(server, action, seconds)
             print(

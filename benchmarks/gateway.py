@@ -28,6 +28,8 @@ class Throughput(NamedTuple):
     load: str
     """Who made the load, and what it used of a core."""
     disorder: int = 0
+    resident_mb: float = 0.0
+    """Of the pushing process."""
 
 
 def free_port(kind: int = socket.SOCK_STREAM) -> int:
@@ -105,10 +107,11 @@ def _read(kind: str, port: int, what: str, seconds: float, pid: int, url: str = 
         before, began = process_cpu(pid), time.perf_counter()
         seen = json.loads(reader.stdout.readline())
         used, took = process_cpu(pid) - before, time.perf_counter() - began
+        resident = resident_mb(pid)
         for producer in producers:
             producer.wait()
     load = f"{CLIENTS} lean readers {seen['cpu']:.0%}" + (", 2 producers" if url else "")
-    return Throughput(seen["rate"], used / took / max(seen["rate"], 1) * 1e6, load, seen["disorder"])
+    return Throughput(seen["rate"], used / took / max(seen["rate"], 1) * 1e6, load, seen["disorder"], resident)
 
 
 async def latency(server: BenchServer, kind: str, rate: int = 1000, seconds: float = 4.0) -> list[float]:

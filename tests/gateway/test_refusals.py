@@ -47,6 +47,27 @@ async def test_an_identity_may_have_limits_of_its_own(app: App) -> None:
         assert [(await other.next())["t"] for _ in range(3)].count("accept") == 3
 
 
+async def test_the_limits_of_a_new_token_apply_and_it_gives_nothing_back(app: App) -> None:
+    def authenticate(token: str) -> Identity:
+        burst = 3 if token == "more" else 2
+        return Identity(user="ada", limits={"request_rate": 0.001, "request_burst": burst, "open_requests": burst + 9})
+
+    @app.action("echo", where="gateway")
+    async def echo() -> None: ...
+
+    async with gateway(app, authenticate=authenticate) as gw:
+        client = await JsonClient.open(gw, "less")
+        (connection,) = gw.delivery.connections
+        bucket = connection.bucket
+        assert bucket is not None
+        for rid, token in enumerate(("more", "less", "more"), 1):
+            await client.request(rid, "echo")
+            await client.send({"t": "auth", "token": token})
+            await until(lambda burst=3 if token == "more" else 2: bucket._burst == burst)
+        told = [await client.next() for _ in range(5)]
+        assert [frame["rid"] for frame in told if frame["t"] == "reject"] == [3]
+
+
 async def test_a_client_may_shorten_the_deadline_of_an_action_not_lengthen_it(app: App) -> None:
     @app.action("wait", queue="nobody", deadline=0.2)
     async def wait() -> None: ...

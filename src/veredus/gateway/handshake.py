@@ -179,14 +179,21 @@ class Handshake:
         return True
 
     def _admit(self, connection: ClientConnection, identity: Identity, acked: int) -> None:
+        self._limit(connection, identity)
+        connection.written_ack = acked
+
+    def _limit(self, connection: ClientConnection, identity: Identity) -> None:
+        """Apply the limits of a token. A new token does not give back what was used under the one before it."""
         limits, config = identity.limits, self._config
         connection.identity = identity
         rate = limits.get("request_rate", config.request_rate)
         burst = limits.get("request_burst", config.request_burst)
         now = self._clock.monotonic()
-        connection.bucket = Bucket(rate, burst, now)
+        if connection.bucket is None:
+            connection.bucket = Bucket(rate, burst, now)
+        else:
+            connection.bucket.change(rate, burst, now)
         connection.link.allow(rate * 10, burst * 10, now)
-        connection.written_ack = acked
 
     def _open(self, connection: ClientConnection, identity: Identity, result: str, now: float) -> None:
         """Send the welcome and the first missed messages in one write."""
@@ -240,7 +247,7 @@ class Handshake:
             return
         if not await self._grant(connection, identity, asked):
             return
-        connection.identity = identity
+        self._limit(connection, identity)
         self._expiry(connection, identity, self._clock.monotonic())
 
     async def _grant(self, connection: ClientConnection, identity: Identity, asked: float) -> bool:

@@ -335,7 +335,7 @@ class ServerLink:
 
     def allow(self, frame_rate: float, frame_burst: float, now: float) -> None:
         """Set the frame limit of this client."""
-        self._frames = Bucket(frame_rate, frame_burst, now)
+        self._frames.change(frame_rate, frame_burst, now)
 
     def accept(self, rid: int, now: float) -> None:
         """Confirm that the request is stored."""

@@ -21,6 +21,12 @@ class Bucket:
             return 0.0
         return (count - self._left) / self._rate
 
+    def change(self, rate: float, burst: float, now: float) -> None:
+        """Set other limits. What was used stays used."""
+        self.take(now, 0.0)
+        self._rate, self._burst = rate, burst
+        self._left = min(self._left, burst)
+
     def give(self, count: float) -> None:
         """Allow `count` more events than the rate alone."""
         self._left += count
