@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from tests.durable.test_waits import parked
 from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
-from tests.support.waiting import until
+from tests.support.waiting import forever, until
 from veredus import App, current
-from veredus.errors import ChildFailed, ConfigError, TaskFailed
+from veredus.errors import ChildFailed, ConfigError, ConnectionLost, TaskFailed
+from veredus.store.tasks.orphans import Orphans
 from veredus.wire import keys
 
 pytestmark = VALKEY_ONLY
@@ -320,7 +322,8 @@ async def test_children_for_handlers_in_threads(app: App) -> None:
         assert await (await parent.enqueue()).result(timeout=20) == [2, 4]
 
 
-async def test_children_are_cancelled_with_their_parent_if_asked(app: App, look: Look) -> None:
+def declare_family(app: App) -> tuple[Any, list[int]]:
+    """A parent whose child has a child of its own, in queue `other`, and what those in `other` were run with."""
     double, ran = declare(app)
 
     @app.task
@@ -331,23 +334,92 @@ async def test_children_are_cancelled_with_their_parent_if_asked(app: App, look:
     async def parent() -> list[int]:
         return await current().gather("all", [middle.call(), double.using(queue="other").call(2)])
 
+    return parent, ran
+
+
+async def until_all_wait(look: Look, families: int) -> None:
+    async def all_wait() -> bool:
+        scheduled, pending = await look.scores("scheduled"), await look.of("other").pending()
+        return (len(scheduled), len(pending)) == (2 * families, 2 * families)
+
+    await until(all_wait)
+
+
+async def test_children_are_cancelled_with_their_parent_unless_they_are_to_be_kept(app: App, look: Look) -> None:
+    parent, ran = declare_family(app)
     other = look.of("other")
     async with app.worker("default", **SETTINGS):
         kept, handle = await parent.enqueue(), await parent.enqueue()
-
-        async def all_wait() -> bool:
-            return len(await look.scores("scheduled")) == 4 and len(await other.pending()) == 4
-
-        await until(all_wait)
-        assert (await kept.cancel(then="delete")).value == "cancelled"
+        await until_all_wait(look, 2)
+        assert (await kept.cancel(then="delete", children="keep")).value == "cancelled"
         assert len(await other.pending()) == 4
-        assert (await handle.cancel(children="cancel")).value == "cancelled"
+        assert (await handle.cancel()).value == "cancelled"
         assert len(await other.pending()) == 2
         assert len(await other.scores("archived")) == 2
-        assert sorted(await look.scores("archived")) == sorted(
-            [handle.id, *[name for name in await look.scores("archived") if name.startswith(f"{handle.id}:")]]
-        )
-        assert len(await look.scores("archived")) == 2
-        with pytest.raises(ConfigError, match="children: got 'all', expected one of keep, cancel"):
+        archived = sorted(await look.scores("archived"))
+        assert archived == sorted([handle.id, *[name for name in archived if name.startswith(f"{handle.id}:")]])
+        assert len(archived) == 2
+        assert await look.client.keys("*:orphans") == []
+        with pytest.raises(ConfigError, match="children: got 'all', expected one of cancel, keep"):
             await handle.cancel(children="all")
+    assert ran == []
+
+
+async def test_a_worker_cancels_the_children_if_whoever_cancelled_the_parent_died(
+    app: App, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right after the parent was deleted: the record of its children outlives both."""
+    parent, ran = declare_family(app)
+
+    async def dies(*args: Any) -> None:
+        raise ConnectionLost("the process has died")
+
+    async with app.worker("default", **SETTINGS):
+        handle = await parent.enqueue()
+        await until_all_wait(look, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(Orphans, "cancel", dies)
+            with pytest.raises(ConnectionLost):
+                await handle.cancel(then="delete")
+        assert await look.state(handle.id) == "gone"
+
+        async def gone() -> bool:
+            keys_left = await look.client.keys("*:orphans")
+            return not keys_left and await look.of("other").pending() == [] and await look.scores("scheduled") == {}
+
+        await until(gone)
+    assert ran == []
+
+
+async def test_a_parent_that_runs_is_cancelled_with_the_children_that_it_still_begins(app: App, look: Look) -> None:
+    double, ran = declare(app)
+    go, cleaning = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def parent() -> None:
+        job = current()
+        await job.step(asyncio.sleep, 0)
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            cleaning.set()
+            await go.wait()
+            await job.gather("late", [double.using(queue="other").call(n) for n in range(3)])
+
+    async with app.worker("default", **SETTINGS):
+        handle = await parent.enqueue()
+
+        async def begun() -> bool:
+            return "run" in await look.fields(handle.id)
+
+        await until(begun)
+        assert (await handle.cancel()).value == "cancelling"
+        await cleaning.wait()
+        go.set()
+        await look.ends(handle.id, "archived")
+
+        async def all_cancelled() -> bool:
+            return len(await look.of("other").scores("archived")) == 3
+
+        await until(all_cancelled)
     assert ran == []

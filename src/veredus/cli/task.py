@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 from collections.abc import Callable
 from datetime import datetime
@@ -26,11 +27,12 @@ from veredus.cli.common import (
 )
 from veredus.cli.groups import Commands
 from veredus.cli.task_show import show_task
+from veredus.cli.task_waiting import waiting_tasks
 from veredus.errors import ArchiveFull, ConfigError, QueueError
 from veredus.inspector.inspector import Inspector
 from veredus.inspector.search import Query
 from veredus.model.info import TaskInfo
-from veredus.model.task_status import THEN
+from veredus.model.task_status import CHILDREN, THEN
 
 _queue = click.option("-q", "--queue", required=True, help="The queue.")
 _id = click.option("-i", "--id", "task_id", required=True, help="The task.")
@@ -58,6 +60,9 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--type", "task_type", default="", help="Only this type, or a pattern such as email:*."),
         click.option("--payload", "payload_part", default="", help="Only tasks whose payload contains this."),
         click.option("--error", default="", help="Only tasks whose last error contains this."),
+        click.option(
+            "--waiting", default="", help="Only durable tasks that wait for this, such as 'event approved:*'."
+        ),
         click.option("-g", "--group", help="Only this group, for aggregating tasks."),
     ):
         function = option(function)
@@ -81,6 +86,7 @@ async def list_tasks(
     task_type: str,
     payload_part: str,
     error: str,
+    waiting: str,
     group: str | None,
     as_json: bool,
 ) -> None:
@@ -92,8 +98,10 @@ async def list_tasks(
     """
     if min(page, size) < 1:
         raise ConfigError("--page" if page < 1 else "--size", min(page, size), "a number from 1 on")
-    if task_type or payload_part or error:
-        found = inspector.search(queue, state, type=task_type, payload=payload_part, error=error, group=group)
+    if task_type or payload_part or error or waiting:
+        found = inspector.search(
+            queue, state, type=task_type, payload=payload_part, error=error, waiting=waiting, group=group
+        )
         rows = [task async for task in _take(found, size * (page - 1), size)]
     else:
         rows = await inspector.tasks(queue, state, group=group, page=page, size=size)
@@ -130,6 +138,7 @@ async def _take(found: Any, skip: int, size: int) -> Any:
 
 
 task_group.add_command(show_task)
+task_group.add_command(waiting_tasks)
 
 
 @task_group.command("enqueue")
@@ -181,6 +190,13 @@ def _pair(text: str) -> tuple[str, str]:
 @click.option(
     "--then", type=click.Choice(THEN), default="archive", show_default=True, help="What to do with cancelled tasks."
 )
+@click.option(
+    "--children",
+    type=click.Choice(CHILDREN),
+    default="cancel",
+    show_default=True,
+    help="The children of durable tasks.",
+)
 @click.option("--all", "everything", is_flag=True, help="All running tasks of the queue that match the filters.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @_filters
@@ -191,6 +207,7 @@ async def cancel(
     ids: tuple[str, ...],
     queue: str | None,
     then: str,
+    children: str,
     everything: bool,
     yes: bool,
     **filters: Any,
@@ -210,19 +227,22 @@ async def cancel(
     if everything:
         if queue is None:
             raise ConfigError("--queue", None, "with --all, a queue")
-        where = Query(type=filters["task_type"], payload=filters["payload_part"], error=filters["error"])
+        where = _query(filters)
         await inspector.queue(queue)
         confirm(f"Cancel the running tasks of queue {queue!r}?", yes)
         with progress_bar(f"cancel running tasks of {queue}") as progress:
             done = await inspector.cancel_all(
-                queue, then=then, where=None if where == Query() else where, progress=progress
+                queue, then=then, children=children, where=None if where == Query() else where, progress=progress
             )
         click.echo(f"cancel: {done.done:,} of {done.total:,} running tasks")
         return
     for task_id in ids:
         for name in [queue] if queue is not None else await inspector.queues_of(task_id):
-            outcome = await inspector.cancel(name, task_id, then=then)
+            outcome = await inspector.cancel(name, task_id, then=then, children=children)
             click.echo(f"{task_id}: {outcome}" + (f" (then: {then})" if outcome == "cancelling" else ""))
+
+
+_from_start = click.option("--from-start", is_flag=True, help="Durable tasks forget what they have done.")
 
 
 def _one_or_all(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -240,19 +260,22 @@ def _one_or_all(function: Callable[..., Any]) -> Callable[..., Any]:
 @task_group.command("run")
 @_one_or_all
 @click.option("--front", is_flag=True, help="Run it next instead of after all other pending tasks.")
+@_from_start
 @inspecting
-async def run(inspector: Inspector, /, front: bool, **given: Any) -> None:
-    """Make scheduled, retry, archived, completed or aggregating tasks pending now.
+async def run(inspector: Inspector, /, front: bool, from_start: bool, **given: Any) -> None:
+    """Make scheduled, retry, archived, completed or aggregating tasks pending now. Durable tasks go on after the last
+    step that was kept; those that wait look whether their wait is over.
 
     \b
-    Example:
+    Examples:
       veredus task run -q mail -s archived --all
+      veredus task run -q orders -s scheduled --all --waiting 'event approved:*'
     """
 
     async def one(task_id: str) -> None:
-        await inspector.run(given["queue"], task_id, front=front)
+        await inspector.run(given["queue"], task_id, front=front, from_start=from_start)
 
-    await _apply(inspector, "run", one, inspector.run_all, given)
+    await _apply(inspector, "run", one, functools.partial(inspector.run_all, from_start=from_start), given)
 
 
 @task_group.command("archive")
@@ -298,6 +321,10 @@ async def delete(inspector: Inspector, /, **given: Any) -> None:
     await _apply(inspector, "delete", one, inspector.delete_all, given)
 
 
+def _query(given: dict[str, Any]) -> Query:
+    return Query(type=given["task_type"], payload=given["payload_part"], error=given["error"], waiting=given["waiting"])
+
+
 async def _apply(inspector: Inspector, verb: str, one: Any, everything: Any, given: dict[str, Any]) -> None:
     """Apply a verb to ids, or to all tasks of a state with a progress bar. Ctrl-C stops after the current batch."""
     if bool(given["ids"]) == given["everything"]:
@@ -310,7 +337,7 @@ async def _apply(inspector: Inspector, verb: str, one: Any, everything: Any, giv
     queue, state = given["queue"], given["state"]
     if state is None:
         raise ConfigError("--state", None, f"with --all one of {', '.join(STATES)}")
-    filters = Query(type=given["task_type"], payload=given["payload_part"], error=given["error"])
+    filters = _query(given)
     where = filters if filters != Query() else None
     await inspector.queue(queue)
     confirm(
@@ -331,15 +358,16 @@ async def _apply(inspector: Inspector, verb: str, one: Any, everything: Any, giv
 @_queue
 @_id
 @click.option("--to", "target", required=True, help="The target queue.")
+@_from_start
 @inspecting
-async def move(inspector: Inspector, queue: str, task_id: str, target: str) -> None:
+async def move(inspector: Inspector, queue: str, task_id: str, target: str, from_start: bool) -> None:
     """Move a task to another queue.
 
     \b
     Example:
       veredus task move -q mail --id 5f0c... --to slow
     """
-    await inspector.move(queue, task_id, target)
+    await inspector.move(queue, task_id, target, from_start=from_start)
     click.echo(f"{task_id}: moved from {queue} to {target}")
 
 
@@ -366,15 +394,16 @@ async def reschedule(inspector: Inspector, queue: str, task_id: str, at: datetim
 @_queue
 @_id
 @click.option("-l", "--payload", required=True, help="The new payload, stored as it is.")
+@_from_start
 @inspecting
-async def edit(inspector: Inspector, queue: str, task_id: str, payload: str) -> None:
+async def edit(inspector: Inspector, queue: str, task_id: str, payload: str, from_start: bool) -> None:
     """Replace the payload of a task that is not running.
 
     \b
     Example:
       veredus task edit -q mail --id 5f0c... -l '{"user_id": 43}'
     """
-    await inspector.edit_payload(queue, task_id, payload.encode())
+    await inspector.edit_payload(queue, task_id, payload.encode(), from_start=from_start)
     click.echo(f"{task_id}: payload replaced")
 
 

@@ -122,15 +122,15 @@ class Handle(Generic[T]):
         until the task has ended."""
         return self._connected_queries.progress(self)
 
-    async def cancel(self, then: str = "archive", *, children: str = "keep") -> CancelOutcome:
+    async def cancel(self, then: str = "archive", *, children: str = "cancel") -> CancelOutcome:
         """Cancel the task, before or while it runs. `then` says what happens to it: archive, delete, or retry (as in
         Asynq: the running attempt ends and the task is retried). It stays cancelled through crashes and restarts.
 
-        `children="cancel"` cancels the children of a durable task as well, and theirs; `keep` lets them run. They are
-        cancelled one after the other: should this call be interrupted, call it again."""
+        The children of a durable task are cancelled as well, and theirs; `children="keep"` lets them run. They are
+        cancelled in pages: should this call be interrupted, a worker goes on with it."""
         return await self._connected_queries.cancel(self, then, children)
 
-    def cancel_sync(self, then: str = "archive", *, children: str = "keep") -> CancelOutcome:
+    def cancel_sync(self, then: str = "archive", *, children: str = "cancel") -> CancelOutcome:
         """`cancel` for synchronous code."""
         queries = self._connected_queries
         return queries.run(queries.cancel(self, then, children))

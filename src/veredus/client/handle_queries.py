@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from veredus.clock import SYSTEM, Clock
 from veredus.errors import ConfigError, ResultGone, TaskCancelled, TaskFailed
 from veredus.model.attempts import AttemptInfo
-from veredus.model.checks import choice
-from veredus.model.durable import GATHER, FanOutRecord, child_id
 from veredus.model.failure import read_traceback
 from veredus.model.run_info import RunInfo
-from veredus.model.task_status import CancelOutcome, Progress, Status, check_then, read_progress
+from veredus.model.task_status import CancelOutcome, Progress, Status, check_children, check_then, read_progress
 from veredus.model.verdict import CANCELED
 from veredus.store.inspect.durable_runs import DurableRunReader
 from veredus.store.inspect.queues import Queues
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from veredus.client.handle import Handle
 
 T = TypeVar("T")
-CANCEL_PAGE = 100
-"""Children that are cancelled at once."""
 Find = Callable[[str], Callable[..., Any] | None]
 
 
@@ -116,43 +112,14 @@ class HandleQueries:
                     last = step
                     yield step
 
-    async def cancel(self, handle: Handle[Any], then: str, children: str = "keep") -> CancelOutcome:
-        choice("children", children, ("keep", "cancel"))
-        queue = await self.queue_of(handle)
-        found = await self._children_of(queue, handle.id) if children == "cancel" else []
-        outcome = await self._cancel(queue, handle.id, then)
-        if children == "cancel":
-            # Once more, because a running parent may have enqueued some since then; those of children come with them.
-            known = {child for _, child in found}
-            found += [child for child in await self._children_of(queue, handle.id) if child[1] not in known]
-            for start in range(0, len(found), CANCEL_PAGE):
-                page = found[start : start + CANCEL_PAGE]
-                await asyncio.gather(*[self.cancel(self._child(*child), then, children) for child in page])
-        return outcome
-
-    async def _cancel(self, queue: str, task_id: str, then: str) -> CancelOutcome:
+    async def cancel(self, handle: Handle[Any], then: str, children: str = "cancel") -> CancelOutcome:
+        with_children, store = check_children(children), self._client().store
+        queue, action = await self.queue_of(handle), check_then(then)
         reword = functools.partial(cancelled, now=self._clock.time())
-        return CancelOutcome(await self._client().store.cancels.cancel(queue, task_id, check_then(then), reword))
-
-    async def _children_of(self, queue: str, task_id: str) -> list[tuple[str, str]]:
-        """Queue and id of the children of a durable task that have not ended, as far as it knows of them."""
-        runs = self._client().store.runs
-        mark, _ = await runs.mark_and_field(queue, task_id, "state")
-        found: list[tuple[str, str]] = []
-        fields = await runs.fields(queue, task_id) if mark else {}
-        for field, value in fields.items():
-            if field.startswith(GATHER):
-                name, record = field[len(GATHER) :], FanOutRecord.unpack(value)
-                ended = await runs.kids(queue, task_id, mark, name, record.size)
-                for at, child_queue in enumerate(record.queue_of()):
-                    if at not in ended:
-                        found.append((child_queue, child_id(task_id, mark, name, at)))
-        return found
-
-    def _child(self, queue: str, task_id: str) -> Handle[Any]:
-        from veredus.client.handle import Handle
-
-        return Handle(task_id, queue, "", "unknown", True, self)
+        outcome = await store.cancels.cancel(queue, handle.id, action, reword, with_children=with_children)
+        if with_children:
+            await store.orphans.cancel(queue, reword)
+        return CancelOutcome(outcome)
 
     def _sights(self, queue: str, task_id: str) -> Any:
         return self._client().listener.sights(queue, task_id)

@@ -30,13 +30,18 @@ class Steering:
         the type is read from the task. Without `queue`, the task is searched for in all queues at each use."""
         return Handle(task_id, queue or "", type, "unknown", True, self._queries)
 
-    async def cancel(self, task_id: str, *, queue: str | None = None, then: str = "archive") -> CancelOutcome:
-        """Cancel a task of any queue for good, before it begins or while it runs; `then`: archive, delete or retry."""
-        return await self._queries.cancel(self.handle(task_id, queue=queue), then)
+    async def cancel(
+        self, task_id: str, *, queue: str | None = None, then: str = "archive", children: str = "cancel"
+    ) -> CancelOutcome:
+        """Cancel a task of any queue for good, before it begins or while it runs; `then`: archive, delete or retry;
+        `children` of a durable task: cancel or keep."""
+        return await self._queries.cancel(self.handle(task_id, queue=queue), then, children)
 
-    def cancel_sync(self, task_id: str, *, queue: str | None = None, then: str = "archive") -> CancelOutcome:
+    def cancel_sync(
+        self, task_id: str, *, queue: str | None = None, then: str = "archive", children: str = "cancel"
+    ) -> CancelOutcome:
         """`cancel` for synchronous code."""
-        return self.server.portal.run(self.cancel(task_id, queue=queue, then=then))
+        return self.server.portal.run(self.cancel(task_id, queue=queue, then=then, children=children))
 
     async def pause(self, queue: str) -> bool:
         """Stop dequeuing tasks of this queue, in Python and Go; running tasks go on. Returns False if it was paused

@@ -12,7 +12,7 @@ from veredus.dashboard.answers import described
 from veredus.dashboard.backend import Opened
 from veredus.dashboard.forms import Form
 from veredus.errors import ConfigError, ScheduleNotFound, StoreError, VeredusError
-from veredus.model.task_status import CancelOutcome, check_then
+from veredus.model.task_status import CancelOutcome, check_children, check_then
 
 AT_ONCE = 20
 
@@ -54,8 +54,8 @@ async def open_(opened: Opened, form: Form) -> Any:
 
 
 async def run(opened: Opened, form: Form) -> Any:
-    front = form.flag("front")
-    return await _each(form, lambda queue, one: opened.inspector.run(queue, one, front=front))
+    front, from_start = form.flag("front"), form.flag("from_start")
+    return await _each(form, lambda queue, one: opened.inspector.run(queue, one, front=front, from_start=from_start))
 
 
 async def archive(opened: Opened, form: Form) -> Any:
@@ -68,7 +68,9 @@ async def delete(opened: Opened, form: Form) -> Any:
 
 async def cancel(opened: Opened, form: Form) -> Any:
     then = check_then(form.text("then", "archive"))
-    return await _each(form, lambda queue, one: opened.inspector.cancel(queue, one, then=then))
+    children = form.text("children", "cancel")
+    check_children(children)
+    return await _each(form, lambda queue, one: opened.inspector.cancel(queue, one, then=then, children=children))
 
 
 async def requeue(opened: Opened, form: Form) -> Any:
@@ -91,13 +93,14 @@ async def reschedule(opened: Opened, form: Form) -> Any:
 
 
 async def move(opened: Opened, form: Form) -> Any:
-    target = form.text("target")
-    return await _each(form, lambda queue, one: opened.inspector.move(queue, one, target))
+    target, from_start = form.text("target"), form.flag("from_start")
+    return await _each(form, lambda queue, one: opened.inspector.move(queue, one, target, from_start=from_start))
 
 
 async def edit(opened: Opened, form: Form) -> Any:
     payload = form.content()
-    await opened.inspector.edit_payload(form.text("queue"), form.text("id"), payload)
+    from_start = form.flag("from_start")
+    await opened.inspector.edit_payload(form.text("queue"), form.text("id"), payload, from_start=from_start)
     return {"changed": True}
 
 
@@ -218,18 +221,18 @@ CHANGES: dict[str, Changing] = {
     "queue/resume": Changing(resume, ("queue",)),
     "queue/close": Changing(close, ("queue",)),
     "queue/open": Changing(open_, ("queue",)),
-    "tasks/run": Changing(run, ("queue", "ids", "front")),
+    "tasks/run": Changing(run, ("queue", "ids", "front", "from_start")),
     "tasks/archive": Changing(archive, ("queue", "ids")),
     "tasks/delete": Changing(delete, ("queue", "ids")),
-    "tasks/cancel": Changing(cancel, ("queue", "ids", "then")),
+    "tasks/cancel": Changing(cancel, ("queue", "ids", "then", "children")),
     "tasks/requeue": Changing(requeue, ("queue", "ids")),
     "tasks/reschedule": Changing(reschedule, ("queue", "ids", "at", "delay")),
-    "tasks/move": Changing(move, ("queue", "ids", "target")),
+    "tasks/move": Changing(move, ("queue", "ids", "target", "from_start")),
     "enqueue": Changing(enqueue, ("type", "payload", "payload64", *_OPTIONS)),
     "schedule/pause": Changing(pause_schedule, ("id",)),
     "schedule/resume": Changing(resume_schedule, ("id",)),
     "schedule/run": Changing(run_schedule, ("id",)),
-    "task/edit": Changing(edit, ("queue", "id", "payload", "payload64")),
+    "task/edit": Changing(edit, ("queue", "id", "payload", "payload64", "from_start")),
     "order-key/release": Changing(release, ("queue", "order_key")),
     "limit/remove": Changing(remove_limit, ("queue", "scope")),
     "worker/quiet": Changing(quiet_worker, ("worker",)),

@@ -17,7 +17,7 @@ from veredus.inspector.inspector import Inspector
 from veredus.inspector.reader import checked
 from veredus.inspector.search import Query
 from veredus.inspector.statistics import FAILED_STATES
-from veredus.model.task_status import check_then
+from veredus.model.task_status import check_children, check_then
 
 VERBS = ("run", "archive", "delete", "cancel")
 SHOWN = 500
@@ -25,7 +25,7 @@ SHOWN = 500
 
 
 async def start(opened: Opened, form: Form) -> Any:
-    """Apply `verb` to all tasks of a state, or to those that match `type`, `payload` and `error`."""
+    """Apply `verb` to all tasks of a state, or to those that match `type`, `payload`, `error` and `waiting`."""
     verb, queue = form.text("verb"), form.text("queue")
     if verb not in VERBS:
         raise ConfigError("verb", verb, f"one of {', '.join(VERBS)}", known=VERBS)
@@ -34,19 +34,21 @@ async def start(opened: Opened, form: Form) -> Any:
         raise ConfigError("state", form.text("state", ""), "active: a job cancels running tasks")
     where, group = _where(form), form.text("group", "") or None
     then, drop = check_then(form.text("then", "archive")), form.flag("drop_excess")
+    from_start, children = form.flag("from_start"), form.text("children", "cancel")
+    check_children(children)
     inspector = opened.inspector
     await inspector.queue(queue)  # refuse an unknown queue now instead of starting a job that fails
 
     async def work(job: BackgroundJob) -> dict[str, Any]:
         common: dict[str, Any] = {"where": where, "progress": job.progress, "stop": job.stop}
         if verb == "run":
-            bulk = await inspector.run_all(queue, state, group=group, **common)
+            bulk = await inspector.run_all(queue, state, group=group, from_start=from_start, **common)
         elif verb == "archive":
             bulk = await inspector.archive_all(queue, state, group=group, drop_excess=drop, **common)
         elif verb == "delete":
             bulk = await inspector.delete_all(queue, state, group=group, **common)
         else:
-            bulk = await inspector.cancel_all(queue, then=then, **common)
+            bulk = await inspector.cancel_all(queue, then=then, children=children, **common)
         return _ended(bulk)
 
     title = f"{verb} {'all' if where is None else 'matching'} {state} tasks of {queue}"
@@ -194,7 +196,7 @@ def _ended(bulk: BulkResult) -> dict[str, Any]:
 
 _FILTERS = ("queue", "state", "group", *FILTERS)
 CHANGES: dict[str, Changing] = {
-    "jobs/start": Changing(start, ("verb", *_FILTERS, "then", "drop_excess")),
+    "jobs/start": Changing(start, ("verb", *_FILTERS, "then", "children", "drop_excess", "from_start")),
     "jobs/count": Changing(count, _FILTERS, writes=False),
     "jobs/stop": Changing(stop, ("id",), writes=False),
     "errors/run": Changing(run_errors, ("group",)),

@@ -18,7 +18,7 @@ from veredus.model.info import SECOND, QueueInfo, SchedulerEntryInfo, instant_te
 from veredus.model.lifecycle import State
 
 STATES = tuple(str(state) for state in State)
-FILTERS = ("type", "payload", "error", "error_group")
+FILTERS = ("type", "payload", "error", "error_group", "waiting")
 SCAN = 3_000
 """Tasks read by one step of a search; it takes tens of milliseconds."""
 
@@ -146,6 +146,23 @@ async def task(opened: Opened, form: Form) -> Any:
     return task_of(info, more | shown)
 
 
+async def children(opened: Opened, form: Form) -> Any:
+    """One page of the children of a durable task's fan-out."""
+    page, size = form.number("page", 1, 1, 10**6), form.number("size", 100, 1, 1_000)
+    found = await opened.inspector.children(
+        form.text("queue"), form.text("id"), form.text("gather"), page=page, size=size
+    )
+    return {"page": page, "size": size, "children": [child.as_dict() for child in found]}
+
+
+async def waiting(opened: Opened, form: Form) -> Any:
+    """What durable tasks wait for, over all queues or in one."""
+    queue = form.text("queue", "")
+    names = [queue] if queue else await opened.inspector.queues()
+    found = await asyncio.gather(*[opened.inspector.waiting(name, scan=SCAN) for name in names])
+    return {"waiting": [group.as_dict() for groups in found for group in groups]}
+
+
 async def types(opened: Opened, form: Form) -> Any:
     """What ran of each task type in the last `minutes`. Only a `type` gets percentiles for each minute or hour."""
     minutes, name = _minutes(form), form.text("type", "")
@@ -240,6 +257,8 @@ READINGS: dict[str, Reading] = {
     "throughput": Reading(throughput, ("minutes", "queue"), 2),
     "tasks": Reading(tasks, ("queue", "state", "group", "page", "size", *FILTERS, "cursor"), 1),
     "task": Reading(task, ("queue", "id"), 0.5),
+    "children": Reading(children, ("queue", "id", "gather", "page", "size"), 1),
+    "waiting": Reading(waiting, ("queue",), 5),
     "types": Reading(types, ("minutes", "queue", "type"), 2),
     "errors": Reading(errors, ("hours", "queue", "type", "limit"), 2),
     "find": Reading(find, ("id",), 5),

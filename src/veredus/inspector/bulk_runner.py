@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -51,7 +52,8 @@ class BulkRunner:
         progress: Progress | None,
         stop: Stop | None,
     ) -> BulkResult:
-        """`verb` is run, archive or delete. Each script handles one batch, so that Redis is never blocked for long."""
+        """`verb` is run, restart (run from the start), archive or delete. Each script handles one batch, so that Redis
+        is never blocked for long."""
         groups = [group or ""]
         if state == "aggregating" and group is None:
             groups = [one.group async for page in self._queues.groups(queue) for one in page]
@@ -96,7 +98,12 @@ class BulkRunner:
     ) -> AsyncIterator[tuple[int, int, int]]:
         """Handle at most as many tasks as there were at the start: tasks added later, such as a retry that failed
         again, are left alone."""
-        first = {"run": self._tasks.run_all, "archive": self._tasks.archive_all, "delete": self._tasks.delete_all}
+        first: dict[str, Callable[[str, str, str, int], Awaitable[tuple[int, int, int]]]] = {
+            "run": self._tasks.run_all,
+            "restart": functools.partial(self._tasks.run_all, from_start=True),
+            "archive": self._tasks.archive_all,
+            "delete": self._tasks.delete_all,
+        }
         seen = 0
         while seen < size:
             moved, left, trimmed = await first[verb](queue, state, group, min(CHUNK, size - seen))
@@ -110,6 +117,7 @@ class BulkRunner:
     ) -> AsyncIterator[tuple[int, int, int]]:
         each: dict[str, Callable[[str, Sequence[Row]], Awaitable[list[int]]]] = {
             "run": self._tasks.run,
+            "restart": functools.partial(self._tasks.run, from_start=True),
             "archive": self._tasks.archive,
             "delete": self._tasks.delete,
         }

@@ -20,7 +20,7 @@ _PAUSE = 0.02
 """Longest random pause between two tries in seconds, so that concurrent editors get out of step."""
 
 
-async def edit_payload(tasks: Tasks, queue: str, task_id: str, payload: Any) -> bool:
+async def edit_payload(tasks: Tasks, queue: str, task_id: str, payload: Any, *, from_start: bool = False) -> bool:
     """False if there is no such task."""
     data = _bytes(payload)
     code = NO_TASK
@@ -34,7 +34,7 @@ async def edit_payload(tasks: Tasks, queue: str, task_id: str, payload: Any) -> 
         if lock in of_payload:  # else it was made with unique_key, which does not change with the payload
             lock = keys.unique(queue, message.type, data)
         new = encode_task(replace(message, payload=data or b"", unique_key=lock))
-        code = await tasks.edit(queue, task_id, old, new, lock)
+        code = await tasks.edit(queue, task_id, old, new, lock, from_start=from_start)
         if code != CHANGED:
             break
         await asyncio.sleep(random.uniform(0, _PAUSE))
@@ -43,7 +43,7 @@ async def edit_payload(tasks: Tasks, queue: str, task_id: str, payload: Any) -> 
     return code == DONE
 
 
-async def move(tasks: Tasks, moves: Moves, queue: str, task_id: str, target: str) -> bool:
+async def move(tasks: Tasks, moves: Moves, queue: str, task_id: str, target: str, *, from_start: bool = False) -> bool:
     """False if there is no such task."""
     code = NO_TASK
     for _ in range(_TRIES):
@@ -54,7 +54,7 @@ async def move(tasks: Tasks, moves: Moves, queue: str, task_id: str, target: str
         lock = _lock_in(target, queue, message.unique_key)
         new = encode_task(replace(message, queue=target, unique_key=lock))
         place = await tasks.place(queue, task_id)
-        code = await moves.move(Move(task_id, queue, target, old, new, message.unique_key, lock, place))
+        code = await moves.move(Move(task_id, queue, target, old, new, message.unique_key, lock, place, from_start))
         if code != CHANGED:
             break
         await asyncio.sleep(random.uniform(0, _PAUSE))

@@ -21,12 +21,13 @@ from veredus.model.lifecycle import State
 from veredus.model.names import check_queue
 from veredus.model.options import instant, seconds
 from veredus.model.redaction import Redact
-from veredus.model.task_status import CancelOutcome, check_then
+from veredus.model.task_status import CancelOutcome, check_children, check_then
 from veredus.store.connection.redis import Redis
 from veredus.store.inspect.moves import Moves
 from veredus.store.inspect.tasks import DONE, NO_TASK, Row
 from veredus.store.store import connect
 from veredus.store.tasks.cancels import Cancels
+from veredus.store.tasks.orphans import Orphans
 from veredus.store.tasks.schedules import Schedules
 from veredus.wire.messages import cancelled
 from veredus.wire.times import to_milliseconds, to_seconds, unix_milliseconds
@@ -54,6 +55,7 @@ class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
         super().__init__(redis, redact=redact)
         self._tasks.limits = archive or ArchiveLimits.make()
         self._cancels = Cancels(redis, archive=self._tasks.limits)
+        self._orphans = Orphans(redis, self._cancels)
         self._moves = Moves(redis)
         self._bulk = BulkRunner(self._tasks, self._queues)
 
@@ -128,10 +130,12 @@ class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
 
     # Changing single tasks.
 
-    async def run(self, queue: str, task_id: str, *, front: bool = False) -> None:
+    async def run(self, queue: str, task_id: str, *, front: bool = False, from_start: bool = False) -> None:
         """Make a task pending now, behind all other pending tasks. With `front` it runs next, also if it is already
-        pending."""
-        codes = await self._tasks.run(queue, [await self._row(queue, task_id, search=front)], front=front)
+        pending. A durable task goes on after the last step that was kept, and one that waits looks whether its wait is
+        over; with `from_start` it forgets what it has done."""
+        row = await self._row(queue, task_id, search=front)
+        codes = await self._tasks.run(queue, [row], front=front, from_start=from_start)
         await self._done("run", codes[0], queue, task_id)
 
     async def archive(self, queue: str, task_id: str) -> None:
@@ -157,24 +161,28 @@ class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
         codes = await self._tasks.reschedule(queue, [await self._row(queue, task_id)], due)
         await self._done("reschedule", codes[0], queue, task_id)
 
-    async def edit_payload(self, queue: str, task_id: str, payload: Any) -> None:
+    async def edit_payload(self, queue: str, task_id: str, payload: Any, *, from_start: bool = False) -> None:
         """Replace the payload of a pending, scheduled, retry or archived task: bytes as they are, None as none,
-        anything else as JSON. A unique lock moves with it."""
-        if not await changes.edit_payload(self._tasks, queue, task_id, payload):
+        anything else as JSON. A unique lock moves with it. A durable task that waits or has children is refused unless
+        it begins again, with `from_start`."""
+        if not await changes.edit_payload(self._tasks, queue, task_id, payload, from_start=from_start):
             raise await self._no_task(queue, task_id)
 
-    async def move(self, queue: str, task_id: str, target: str) -> None:
-        """Move a task that is not running to another queue. It keeps its id, state and due time."""
+    async def move(self, queue: str, task_id: str, target: str, *, from_start: bool = False) -> None:
+        """Move a task that is not running to another queue. It keeps its id, state and due time. A durable task that
+        waits or has children is refused unless it begins again, with `from_start`."""
         if check_queue("target", target) == queue:
             raise ConfigError("target", target, "the name of another queue")
-        if not await changes.move(self._tasks, self._moves, queue, task_id, target):
+        if not await changes.move(self._tasks, self._moves, queue, task_id, target, from_start=from_start):
             raise await self._no_task(queue, task_id)
 
-    async def cancel(self, queue: str, task_id: str, *, then: str = "archive") -> CancelOutcome:
+    async def cancel(
+        self, queue: str, task_id: str, *, then: str = "archive", children: str = "cancel"
+    ) -> CancelOutcome:
         """Cancel a task before it starts or while it runs, then archive, delete or retry it. A running task is also
         marked in Redis, so that the cancel survives lost messages and dead workers. The worker, also a Go server, is
-        notified at once."""
-        outcome = await self._cancel(queue, task_id, check_then(then))
+        notified at once. The children of a durable task are cancelled too, unless `children` is "keep"."""
+        outcome = await self._cancel(queue, task_id, check_then(then), check_children(children))
         if outcome is CancelOutcome.NOT_FOUND:
             raise await self._no_task(queue, task_id)
         return outcome
@@ -184,9 +192,12 @@ class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
         and the task is retried. Returns how many processes received the message."""
         return await self._tasks.publish_cancel(task_id)
 
-    async def _cancel(self, queue: str, task_id: str, then: str) -> CancelOutcome:
+    async def _cancel(self, queue: str, task_id: str, then: str, with_children: bool) -> CancelOutcome:
         reword = functools.partial(cancelled, now=await self._queues.server_ms() / 1000)
-        return CancelOutcome(await self._cancels.cancel(queue, task_id, then, reword))
+        outcome = CancelOutcome(await self._cancels.cancel(queue, task_id, then, reword, with_children=with_children))
+        if with_children:
+            await self._orphans.cancel(queue, reword)
+        return outcome
 
     # Changing many tasks.
 
@@ -197,14 +208,16 @@ class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
         *,
         group: str | None = None,
         where: Query | None = None,
+        from_start: bool = False,
         progress: Progress | None = None,
         stop: Stop | None = None,
     ) -> BulkResult:
         """Make all tasks of a state pending, in their order, or only those that match `where`. For aggregating tasks,
-        no `group` means all groups."""
+        no `group` means all groups. `from_start`: as for `run`."""
         state = checked(state, RUNNABLE)
         await self._known(queue, group)
-        return await self._bulk.apply("run", queue, state, group, where, progress, stop)
+        verb = "restart" if from_start else "run"
+        return await self._bulk.apply(verb, queue, state, group, where, progress, stop)
 
     async def archive_all(
         self,
@@ -246,17 +259,19 @@ class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
         queue: str,
         *,
         then: str = "archive",
+        children: str = "cancel",
         where: Query | None = None,
         progress: Progress | None = None,
         stop: Stop | None = None,
     ) -> BulkResult:
         """Cancel every running task of a queue, or only those that match `where`, as `cancel` does."""
+        with_children = check_children(children)
         check_then(then)
         await self._known(queue)
         walk, cancelled_count = Walk(self._tasks, queue, "active"), 0
         while (page := await walk.next()) is not None:
             matching = [task.id for task in page.tasks if where is None or where.matches(task)]
-            outcomes = await asyncio.gather(*[self._cancel(queue, one, then) for one in matching])
+            outcomes = await asyncio.gather(*[self._cancel(queue, one, then, with_children) for one in matching])
             cancelled_count += sum(map(bool, outcomes))
             if progress is not None:
                 progress(min(walk.scanned, walk.total), walk.total)

@@ -28,7 +28,7 @@ from veredus.model.info import (
 from veredus.model.lifecycle import State
 from veredus.model.redaction import Redact
 from veredus.model.run_info import ChildLink, RunInfo
-from veredus.model.waiting import WaitInfo
+from veredus.model.waiting import WaitInfo, WaitingGroup, common_reason
 from veredus.store.connection.redis import Redis
 from veredus.store.inspect.checkups import Checkups
 from veredus.store.inspect.durable_runs import DurableRunReader
@@ -122,6 +122,19 @@ class InspectorReader:
             raise await self._no_task(queue, f"{task_id} with children {name!r}")
         return list(map(self._redaction.child, found))
 
+    async def waiting(self, queue: str, *, scan: int = 100_000) -> list[WaitingGroup]:
+        """What durable tasks of a queue wait for, the longest wait first. Events and other names that differ only
+        behind their last colon are one reason: `event approved:*`. At most `scan` scheduled tasks are read."""
+        await self._known(queue)
+        groups: dict[str, WaitingGroup] = {}
+        async for task in find(Walk(self._tasks, queue, "scheduled"), Query(), scan):
+            if task.waiting_since:
+                reason = common_reason(task.waiting_for)
+                known = groups.get(reason, WaitingGroup(queue, reason, 0, task.waiting_since, task.id))
+                oldest = min((known.since_ms, known.task_id), (task.waiting_since, task.id))
+                groups[reason] = WaitingGroup(queue, reason, known.count + 1, *oldest)
+        return sorted(groups.values(), key=lambda one: one.since_ms)
+
     async def waits(self, queue: str, task_id: str) -> list[WaitInfo]:
         """Why a task does not run now: its order key and the task that holds it, a limit, its due time, a paused queue,
         no worker for the queue, or no handler for its type in any of the queue's workers. Empty if nothing is in its
@@ -180,14 +193,16 @@ class InspectorReader:
         type: str = "",
         payload: str | bytes = "",
         error: str = "",
+        waiting: str = "",
         group: str | None = None,
         scan: int | None = None,
     ) -> AsyncIterator[TaskInfo]:
-        """Find tasks, reading page by page. `type` may be a pattern, `payload` and `error` match substrings, and all
-        that are given must match. `scan` limits how many tasks (per group) are read."""
+        """Find tasks, reading page by page. `type` may be a pattern, `payload` and `error` match substrings, `waiting`
+        is what durable tasks wait for; all that are given must match. `scan` limits how many tasks (per group) are
+        read."""
         state = checked(state)
         await self._known(queue, group)
-        query = Query(type=type, payload=payload, error=error)
+        query = Query(type=type, payload=payload, error=error, waiting=waiting)
         groups = [group or ""]
         if state is State.AGGREGATING and group is None:
             groups = [one.group for one in await self.groups(queue)]

@@ -9,6 +9,10 @@ MISPLACED = (
     "it is not in the list of its state, or is being aggregated; if that persists, run `veredus doctor --repair`"
 )
 WAITING = "it waits for its turn, behind other tasks with its order key or for a limit"
+BOUND = (
+    "it is a durable task that waits for something or has children; with from_start=True (--from-start) it forgets "
+    "what it has done"
+)
 CHANGED = "another client changed it at the same time; try again"
 
 _PROBLEMS: dict[str, dict[int, str]] = {
@@ -16,8 +20,8 @@ _PROBLEMS: dict[str, dict[int, str]] = {
     "archive": {-1: "it is already archived", -2: RUNNING, -3: MISPLACED},
     "delete": {-1: RUNNING, -3: MISPLACED},
     "reschedule": {-1: RUNNING, -3: MISPLACED},
-    "edit": {-1: "only a pending, scheduled, retry or archived task can be edited", -5: CHANGED},
-    "move": {-1: RUNNING, -3: MISPLACED, -5: CHANGED},
+    "edit": {-1: "only a pending, scheduled, retry or archived task can be edited", -5: CHANGED, -8: BOUND},
+    "move": {-1: RUNNING, -3: MISPLACED, -5: CHANGED, -8: BOUND},
 }
 
 

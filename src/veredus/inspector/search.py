@@ -12,6 +12,7 @@ from veredus.model.info import TaskInfo
 from veredus.store.inspect.tasks import Page, Tasks
 
 PAGE = 250
+DURABLE_KINDS = ("sleep", "event", "children")
 _ANCHORS = 8
 
 
@@ -28,8 +29,13 @@ class Query:
     error_group: str = ""
     """The group of the last error: an `id` that `inspector.errors()` gives."""
 
+    waiting: str = ""
+    """What durable tasks wait for: a pattern such as `event approved:*`, or only the kind: sleep, event, children."""
+
     def matches(self, task: TaskInfo) -> bool:
         if self.type and not fnmatch.fnmatchcase(task.type, self.type):
+            return False
+        if self.waiting and not fits_reason(task.waiting_for, self.waiting):
             return False
         if self.error_group and task.error_group != self.error_group:
             return False
@@ -37,6 +43,13 @@ class Query:
             return False
         part = self.payload.encode() if isinstance(self.payload, str) else self.payload
         return part in task.payload
+
+
+def fits_reason(reason: str, pattern: str) -> bool:
+    """Whether a task that waits for this fits a pattern, which does not say until when or how many."""
+    kind, _, what = reason.partition(" ")
+    name = what.partition(" until ")[0].partition(", ")[0]
+    return kind in DURABLE_KINDS and (pattern == kind or fnmatch.fnmatchcase(f"{kind} {name}", pattern))
 
 
 @dataclass(frozen=True, slots=True)

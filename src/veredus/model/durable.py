@@ -23,6 +23,8 @@ STEP, SLEEP, EVENT, GATHER, ALL_THERE = "s:", "z:", "e:", "g:", "o:"
 known of a fan-out, and whether all outcomes of its children are there."""
 BEGAN = "b:"
 """In front of the field of a wait or fan-out: when it began and when its outcome came, in Unix ms. For people."""
+OF_RUN = ("run", "waiting", "woke", "resumed", "front")
+"""Further fields that go when a durable task begins from its start: as in `lua/include/forget_run.lua`."""
 CHILD_RETENTION = 86400
 """Seconds for which a child that has ended is kept at least."""
 PORTION = 500

@@ -40,7 +40,10 @@ class TaskInfo:
     next_ms: int = 0
     """When it is due, in milliseconds; now for a pending task; 0 for none."""
     waiting_for: str = ""
-    """Why a scheduled task without a due time waits: `order key account-42`, `limit queue` or `event approved:7`."""
+    """Why a scheduled task without a due time waits: `order key account-42` or `limit queue`; and what durable tasks
+    wait for: `event approved:7 until ...`."""
+    waiting_since: int = 0
+    """Since when a durable task waits for it, in Unix milliseconds."""
     result: bytes = b""
     is_orphaned: bool = False
     """Active, but without a lease."""
@@ -92,6 +95,7 @@ class TaskInfo:
             "completed_at": instant_text(self.completed * SECOND),
             "result": content(self.result),
             **({"waiting_for": self.waiting_for} if self.waiting_for else {}),
+            **({"waiting_since": instant_text(self.waiting_since * 1_000_000)} if self.waiting_since else {}),
         }
 
 

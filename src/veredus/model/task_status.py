@@ -11,6 +11,8 @@ from veredus.errors import ConfigError
 
 THEN = ("archive", "delete", "retry")
 """What can happen to a cancelled task."""
+CHILDREN = ("cancel", "keep")
+"""What can happen to its children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,13 @@ def check_then(then: str) -> str:
     if then not in THEN:
         raise ConfigError("then", then, f"one of {', '.join(THEN)}", known=THEN)
     return then
+
+
+def check_children(children: str) -> bool:
+    """Whether the children of a task are cancelled with it."""
+    if children not in CHILDREN:
+        raise ConfigError("children", children, f"one of {', '.join(CHILDREN)}", known=CHILDREN)
+    return children == "cancel"
 
 
 def write_progress(share: float, note: str, now: float) -> bytes:

@@ -43,3 +43,33 @@ class WaitInfo:
         if self.since_ms:
             text += f", since {instant_text(self.since_ms // 1000 * 1_000_000_000)}"
         return text + (f", until {instant_text(self.until_ms * 1_000_000)}" if self.until_ms else "")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingGroup:
+    """Durable tasks that wait for the same thing, or for events whose names differ only behind the last colon."""
+
+    queue: str
+    reason: str
+    """`sleep cool-down`, `event approved:*`, `children pages`."""
+    count: int
+    since_ms: int
+    """Since when the oldest of them has waited, in Unix ms."""
+    task_id: str
+    """The oldest of them."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "queue": self.queue,
+            "reason": self.reason,
+            "count": self.count,
+            "since": instant_text(self.since_ms * 1_000_000),
+            "task_id": self.task_id,
+        }
+
+
+def common_reason(waiting_for: str) -> str:
+    """What many tasks have in common: `event approved:*` for `event approved:7 until ...`."""
+    name = waiting_for.partition(" until ")[0].partition(", ")[0]
+    head, colon, _ = name.rpartition(":")
+    return f"{head}:*" if colon else name

@@ -33,6 +33,7 @@ from veredus.store.tasks.intake import Intake
 from veredus.store.tasks.leases import Leases
 from veredus.store.tasks.limits import LimitStore
 from veredus.store.tasks.order_keys import OrderKeys
+from veredus.store.tasks.orphans import Orphans
 from veredus.store.tasks.results import Results
 from veredus.store.tasks.retention import Retention
 from veredus.store.tasks.runs import DurableRuns
@@ -91,6 +92,7 @@ class Store:
         self.emitted = Emitted(redis)
         self.children = Children(redis, self.intake, self.results)
         self.cancels = Cancels(redis, archive=archive)
+        self.orphans = Orphans(redis, self.cancels)
         partitions = SessionPartitions(redis)
         self.sessions = Sessions(redis, partitions)
         self.outbox = Outbox(redis, partitions)

@@ -111,7 +111,7 @@ class InlineWorker(Worker):
             for task_id, reason in result.dropped:
                 self.bus.emit(ItemDropped("", task_id, reason))
         await self._store.retention.expire(list(self.queues), AT_ONCE)
-        await WaitLooker(self._store, self._outages).look(list(self.queues))
+        await WaitLooker(self._store, self._outages, clock=self._clock).look(list(self.queues))
 
     async def run_pending(self) -> None:
         """Until nothing is pending and nothing runs."""

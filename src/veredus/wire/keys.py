@@ -387,6 +387,12 @@ def ended(queue: str) -> str:
     return f"{PREFIX}:{{{queue}}}:ended"
 
 
+def orphans(queue: str) -> str:
+    """HASH of durable tasks that were cancelled with their children, `<id> <run mark>` -> their fan-outs, until all
+    children are cancelled."""
+    return f"{PREFIX}:{{{queue}}}:orphans"
+
+
 def kids(queue: str, task_id: str, mark: str, name: str, chunk: int) -> str:
     """HASH of the outcomes of up to 1,000 children of one run, position -> outcome; it lives 30 days at most."""
     return f"{PREFIX}:{{{queue}}}:kids:{task_id}:{mark}:{chunk}:{name}"

@@ -159,8 +159,10 @@ class InFlight:
     def park(self, context: Context) -> None:
         """The handler with this context waits for something: it leaves its worker."""
         for attempt in self.held():
-            if attempt.context is context:
+            if attempt.context is context and attempt.forced is None:
                 attempt.force(End.PARKED)
+            elif attempt.context is context and attempt.where == "loop" and attempt.task is not None:
+                attempt.task.cancel()  # it is being ended already, and its cleaning would wait for ever
 
     def crash(self, context: Context) -> None:
         """For tests: whatever the handler with this context still does, its worker has died."""

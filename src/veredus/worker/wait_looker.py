@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from veredus.client.emitting import wake
+from veredus.clock import Clock
 from veredus.errors import StoreError
 from veredus.model.durable import ALL_THERE, GATHER, FanOutRecord, child_id, event_of
 from veredus.process.outage_log import OutageLog
@@ -12,18 +14,21 @@ from veredus.store.store import Store
 from veredus.store.tasks.children import ChildTask
 from veredus.store.tasks.emitted import Waiter
 from veredus.store.tasks.runs import JoinRow, WaitingTask
+from veredus.wire.messages import cancelled
 from veredus.worker.roles.child_relayer import relay, tell_parents
 
 
 class WaitLooker:
-    def __init__(self, store: Store, outages: OutageLog) -> None:
+    def __init__(self, store: Store, outages: OutageLog, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
         self._outages = outages
 
     async def look(self, queues: Sequence[str]) -> None:
         """One look at the waiting tasks of these queues whose turn it is."""
         for queue in queues:
             await relay(self._store, queue)
+            await self._cancel_children(queue)
         for queue, found in zip(queues, await self._store.runs.look(queues), strict=True):
             if isinstance(found, StoreError):
                 self._outages.error(("waits", queue), f"cannot look at the waiting tasks of queue {queue}", found)
@@ -32,6 +37,13 @@ class WaitLooker:
                 for one in found:
                     if one.kind == "children":
                         await self._look_for_children(one)
+
+    async def _cancel_children(self, queue: str) -> None:
+        """Cancel the children of cancelled parents, should the process that began it have died."""
+        try:
+            await self._store.orphans.cancel(queue, functools.partial(cancelled, now=self._clock.time()))
+        except StoreError as exc:
+            self._outages.error(("orphans", queue), f"children of cancelled tasks of queue {queue} go on", exc)
 
     async def _look_for_children(self, parent: WaitingTask) -> None:
         """Read what the children without an outcome have come to. One that is gone was enqueued before its parent

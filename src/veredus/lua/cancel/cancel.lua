@@ -1,9 +1,10 @@
 -- cancel: end a task that waits, or mark one that runs, so that the worker that has it ends it as asked.
 -- KEYS  pending scheduled retry archived due groups
 -- ARGV  queue_prefix channel max_size:number max_age:number task_id action expected message
+--   with_children:flag
 -- RETURNS  {outcome, message}: cancelled, cancelling, already ended, not found, not running, or reword: archiving needs
 --   the message with its reason in it, and `expected` is not (or no longer) what the task has
--- NEEDS  clock checks ownership locks trim notify_waiters lanes limits
+-- NEEDS  clock checks ownership locks trim notify_waiters lanes limits orphans
 -- The mark is a field of the task's hash, so it outlives a lost publish, a dead worker and a way through pending. It counts for
 -- the attempt or wait that it was made for (include/marks.lua).
 local now, _, nanoseconds = clock()
@@ -17,6 +18,10 @@ if not lock and group then lock = lock_in(old) end -- Go names the lock of a gro
 if state == 'completed' or state == 'archived' then return { 'already ended', '' } end
 if state == 'active' then
   redis.call('HSET', key, 'cancel', action, 'cancel_of', redis.sha1hex(old))
+  if with_children and action ~= 'retry' then
+    redis.call('HSET', key, 'cancel_kids', action)
+    note_orphans(queue_prefix, task_id, action)
+  end
   redis.pcall('PUBLISH', channel, task_id)
   return { 'cancelling', '' }
 end
@@ -38,6 +43,7 @@ expect(groups, 'set')
 expect(archived, 'zset')
 if action == 'archive' and expected ~= old then return { 'reword', old } end
 
+if with_children then note_orphans(queue_prefix, task_id, action) end
 if place then redis.call('ZREM', place, task_id) else redis.call('LREM', pending, 1, task_id) end
 redis.call('ZREM', due, task_id)
 if state == 'aggregating' and redis.call('ZCARD', place) == 0 then redis.call('SREM', groups, group) end

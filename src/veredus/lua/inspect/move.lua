@@ -1,9 +1,10 @@
 -- move: move a task that is not running to another queue, in one step; it keeps its state, its due time and its fields.
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets target_pending target_scheduled target_retry target_archived target_completed target_due target_groups queues
--- ARGV  queue_prefix task_id seen_at:number old_message new_message new_lock target target_prefix channel
+-- ARGV  queue_prefix task_id seen_at:number old_message new_message new_lock target target_prefix channel from_start:flag
 -- RETURNS  1 moved, 0 no such task, -1 it is running, -2 another task of the target queue holds the lock, -3 it is
---   not where its state says, -5 it has changed since, -6 the target queue has a task with this id
--- NEEDS  clock checks ownership wakeup places lanes limits take_out waking
+--   not where its state says, -5 it has changed since, -6 the target queue has a task with this id, -8 it is a durable
+--   task that waits or has children, and is not to begin from its start
+-- NEEDS  clock checks ownership wakeup places lanes limits take_out waking forget_run
 -- For servers that hold both queues; in a cluster, stage_copy, delete_original and release_copy do the same in three steps.
 local TO = { scheduled = target_scheduled, retry = target_retry, archived = target_archived, completed = target_completed }
 local now, _, nanoseconds = clock()
@@ -17,6 +18,7 @@ local score, exact, left, was_parked
 local code, task = take_one(task_id, seen_at, function(task)
   if task.state == 'active' then return -1 end
   if redis.call('HGET', task.key, 'msg') ~= old_message then return -5 end
+  if not from_start and is_bound(task.key) then return -8 end
   if redis.call('EXISTS', key) == 1 then return -6 end
   if task.lock ~= '' and redis.pcall('GET', task.lock) == task_id then
     if redis.call('EXISTS', new_lock) == 1 then return -2 end
@@ -28,6 +30,7 @@ local code, task = take_one(task_id, seen_at, function(task)
 end)
 if not task then return code end
 
+if from_start and forget_run(queue_prefix, task_id) then was_parked = task.state == 'scheduled' end
 local fields = redis.call('HGETALL', task.key)
 for i = 1, #fields, 2 do redis.call('HSET', key, fields[i], fields[i + 1]) end
 redis.call('HSET', key, 'msg', new_message)

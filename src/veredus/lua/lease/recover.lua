@@ -5,7 +5,7 @@
 -- RETURNS  {now_ms, 1 if it swept or 0 if it only noted the time,
 --   {id, message, leases lost so far, the owner that lost it (empty: none of ours), ...}, {tidied id, ...},
 --   the instant in ms at which the next lease will expire, or -1, {claimed id, how to cancel it, ...},
---   1 if the queue has lanes or 0, more than 0 if it has waiting tasks or children to relay}
+--   1 if the queue has lanes or 0, more than 0 if it has waiting tasks, or children to relay or to cancel}
 -- NEEDS  clock checks fields grow ownership limits marks
 -- A claim re-arms the lease for a short while and makes the recoverer its owner; only retry or archive remove the task.
 -- So a recoverer that dies loses nothing, and of several recoverers exactly one gets each task.
@@ -17,7 +17,7 @@
 -- With `dead_worker` the leases of that worker (a child known to have died) are claimed before they expire.
 local now = clock()
 local claimed, tidied, cancels = {}, {}, {}
-local has_lanes, has_waits = redis.call('EXISTS', keys.lanes()), redis.call('EXISTS', keys.waits(), keys.ended())
+local has_lanes, has_waits = redis.call('EXISTS', keys.lanes()), redis.call('EXISTS', keys.waits(), keys.ended(), keys.orphans())
 
 -- shorten_leases: bring our leases that end too far ahead back to the furthest end that a worker may write now.
 local function shorten_leases()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from veredus.model.durable import GATHER, OF_RUN
 from veredus.store.connection.cluster import slot_of
 from veredus.store.connection.connection import Argument
 from veredus.store.connection.scripts import load
@@ -20,7 +21,7 @@ MOVE = load(
         f"{CONTAINERS} target_pending target_scheduled target_retry target_archived target_completed target_due "
         "target_groups queues"
     ),
-    args="queue_prefix task_id seen_at old_message new_message new_lock target target_prefix channel",
+    args="queue_prefix task_id seen_at old_message new_message new_lock target target_prefix channel from_start",
 )
 
 
@@ -37,7 +38,7 @@ RELEASE_COPY = load(
     "inspect/release_copy", keys=CONTAINERS, args="queue_prefix channel task_id source keep lock lock_ms"
 )
 
-RUNNING, LOCKED = -1, -2
+RUNNING, LOCKED, BOUND = -1, -2, -8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ class Move:
     old_lock: str
     new_lock: str
     seen_at: int | None = None
+    from_start: bool = False
+    """A durable task forgets what it has done."""
 
 
 class Moves(InspectPart):
@@ -77,6 +80,7 @@ class Moves(InspectPart):
             move.target,
             keys.queue_prefix(move.target),
             keys.delay_wakeup(move.target),
+            int(move.from_start),
         ]
         code: int = await self.run_in(
             move.source, MOVE, args, more_keys=[*[make(move.target) for make in _TARGETS], listed]
@@ -98,11 +102,18 @@ class Moves(InspectPart):
             return RUNNING
         if fields["msg"] != move.old:
             return CHANGED
+        if "waiting" in fields or any(name.startswith(GATHER) for name in fields):
+            if not move.from_start:
+                return BOUND
+            if "waiting" in fields:
+                state = "pending"
+        if move.from_start:
+            fields = {name: value for name, value in fields.items() if name not in OF_RUN and name[1:2] != ":"}
         lock_ms = await self._lock_ms(move)
         code = await self._stage_copy(move, fields, state, with_lock=lock_ms > 0)
         if code != DONE:
             return code
-        gone = await self._delete_original(move, state)
+        gone = await self._delete_original(move, text(fields.get("state", b"")))
         if gone not in (DONE, NO_TASK):
             await self._release_copy(move, keep=False, lock_ms=0)
             return gone

@@ -12,7 +12,7 @@ from veredus.model.durable import ALL_THERE
 from veredus.model.error_groups import class_in, group_id
 from veredus.model.info import TaskInfo
 from veredus.model.order_keys import UNTIL_WOKEN
-from veredus.model.run_info import read_waiting, waiting_text
+from veredus.model.run_info import read_waiting, waiting_since, waiting_text
 from veredus.store.connection.connection import Argument
 from veredus.store.connection.scripts import Script, load
 from veredus.store.inspect.durable_runs import WaitingParent, ended_children
@@ -34,12 +34,12 @@ LIST = load(
     rows=Anchor,
 )
 INFO = load("inspect/info", keys=CONTAINERS, args="queue_prefix", rows=TaskId)
-RUN = load("inspect/run", keys=CONTAINERS, args="queue_prefix front", rows=Seen)
+RUN = load("inspect/run", keys=CONTAINERS, args="queue_prefix front from_start", rows=Seen)
 ARCHIVE = load("inspect/archive", keys=CONTAINERS, args="queue_prefix max_size max_age", rows=Seen)
 DELETE = load("inspect/delete", keys=CONTAINERS, args="queue_prefix", rows=Seen)
 RESCHEDULE = load("inspect/reschedule", keys=CONTAINERS, args="queue_prefix channel due_at", rows=Seen)
-EDIT = load("inspect/edit", keys=CONTAINERS, args="queue_prefix task_id old_message new_message new_lock")
-RUN_ALL = load("inspect/run_all", keys=CONTAINERS, args="queue_prefix state group limit")
+EDIT = load("inspect/edit", keys=CONTAINERS, args="queue_prefix task_id old_message new_message new_lock from_start")
+RUN_ALL = load("inspect/run_all", keys=CONTAINERS, args="queue_prefix state group limit from_start")
 ARCHIVE_ALL = load("inspect/archive_all", keys=CONTAINERS, args="queue_prefix state group limit max_size max_age")
 DELETE_ALL = load("inspect/delete_all", keys=CONTAINERS, args="queue_prefix state group limit")
 
@@ -145,12 +145,12 @@ class Tasks(InspectPart):
         replies = await self.redis.command_each(
             [("HMGET", data(keys.task(queue, task.id)), *names) for task in scheduled]
         )
-        reasons, parents = {}, []
+        reasons, parents, since = {}, [], {}
         for task, reply in zip(scheduled, replies, strict=True):
             limit, order_key, waiting, mark = reply if isinstance(reply, list) else (None, None, None, None)
             wait = read_waiting(text(waiting)) if waiting else None
             if wait is not None:
-                reasons[task.id] = waiting_text(wait)
+                reasons[task.id], since[task.id] = waiting_text(wait), waiting_since(text(waiting or b""))
                 if wait.kind == "children":
                     parents.append((WaitingParent(task.id, text(mark or b""), wait.field[len(ALL_THERE) :]), wait))
             elif task.score >= UNTIL_WOKEN:
@@ -159,7 +159,9 @@ class Tasks(InspectPart):
             counted = await ended_children(self.redis, queue, [one for one, _ in parents])
             for (one, wait), count in zip(parents, counted, strict=True):
                 reasons[one.task_id] = waiting_text(wait, count)
-        return [replace(task, waiting_for=reasons.get(task.id, "")) for task in tasks]
+        return [
+            replace(task, waiting_for=reasons.get(task.id, ""), waiting_since=since.get(task.id, 0)) for task in tasks
+        ]
 
     async def ids(self, queue: str, state: str, *, group: str = "", most: int = 500) -> list[str]:
         """Some ids of a container."""
@@ -189,8 +191,8 @@ class Tasks(InspectPart):
 
     # Tasks by id: one code each.
 
-    async def run(self, queue: str, rows: Sequence[Row], *, front: bool = False) -> list[int]:
-        return await self._each(queue, RUN, [int(front)], rows)
+    async def run(self, queue: str, rows: Sequence[Row], *, front: bool = False, from_start: bool = False) -> list[int]:
+        return await self._each(queue, RUN, [int(front), int(from_start)], rows)
 
     async def archive(self, queue: str, rows: Sequence[Row]) -> list[int]:
         return await self._each(queue, ARCHIVE, [self.limits.most, self.limits.seconds], rows)
@@ -212,8 +214,10 @@ class Tasks(InspectPart):
 
     # The first tasks of a container: returns tasks moved, ids removed from it, and old archived tasks deleted.
 
-    async def run_all(self, queue: str, state: str, group: str, limit: int) -> tuple[int, int, int]:
-        moved, left = await self.run_in(queue, RUN_ALL, [state, group, limit])
+    async def run_all(
+        self, queue: str, state: str, group: str, limit: int, *, from_start: bool = False
+    ) -> tuple[int, int, int]:
+        moved, left = await self.run_in(queue, RUN_ALL, [state, group, limit, int(from_start)])
         return moved, left, 0
 
     async def archive_all(self, queue: str, state: str, group: str, limit: int) -> tuple[int, int, int]:
@@ -232,8 +236,10 @@ class Tasks(InspectPart):
         found: bytes | None = await self.redis.command("HGET", key, "msg", key=key)
         return found
 
-    async def edit(self, queue: str, task_id: str, old: bytes, new: bytes, lock: str) -> int:
-        code: int = await self.run_in(queue, EDIT, [task_id, old, new, lock])
+    async def edit(
+        self, queue: str, task_id: str, old: bytes, new: bytes, lock: str, *, from_start: bool = False
+    ) -> int:
+        code: int = await self.run_in(queue, EDIT, [task_id, old, new, lock, int(from_start)])
         return code
 
     async def publish_cancel(self, task_id: str) -> int:

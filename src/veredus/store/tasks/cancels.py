@@ -13,10 +13,11 @@ from veredus.wire import keys
 CANCEL = load(
     "cancel/cancel",
     keys="pending scheduled retry archived due groups",
-    args="queue_prefix channel max_size max_age task_id action expected message",
+    args="queue_prefix channel max_size max_age task_id action expected message with_children",
 )
 
 REWORD = "reword"
+Reword = Callable[[bytes], bytes]
 
 
 class Cancels:
@@ -24,9 +25,12 @@ class Cancels:
         self._redis = redis
         self._archive = archive
 
-    async def cancel(self, queue: str, task_id: str, action: str, reword: Callable[[bytes], bytes]) -> str:
+    async def cancel(
+        self, queue: str, task_id: str, action: str, reword: Reword, *, with_children: bool = False
+    ) -> str:
         """Cancel one task: `action` is archive, delete or retry. `reword` writes the reason into a message that is
-        archived; the new message is stored only if the task still has the old one."""
+        archived; the new message is stored only if the task still has the old one. `with_children`: which children a
+        durable task has is noted, for `Orphans`."""
         names = (
             keys.pending(queue),
             keys.scheduled(queue),
@@ -49,6 +53,7 @@ class Cancels:
                     action,
                     expected,
                     message,
+                    int(with_children),
                 ),
             )
             if outcome.decode() != REWORD:

@@ -131,7 +131,7 @@ class Recoverer(Role):
         """Tasks, by queue and id, whose recovery was reported but may not be written yet."""
         self._with_lanes: set[str] = set()
         self._with_waits: set[str] = set()
-        self._looker = WaitLooker(store, outages)
+        self._looker = WaitLooker(store, outages, clock)
         self._queues: list[str] = []
         self._queues_read_at = -math.inf
         self._next_expiry = self.interval
