@@ -18,6 +18,7 @@ from tests.support.waiting import forever, pause, until
 from veredus import App, Call, Job
 from veredus.wire import keys
 from veredus.wire.messages import decode_task
+from veredus.worker.roles import aggregator
 
 pytestmark = VALKEY_ONLY
 
@@ -87,6 +88,32 @@ async def test_a_task_that_is_refused_keeps_the_members(
         await look.client.delete(keys.task("default", "taken"))
         await kitchen.has_served(1)
     assert await look.state(ids[0]) == "gone"
+
+
+async def test_a_stale_set_of_another_group_does_not_bring_the_next_try_forward(
+    app: App, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When members were given back, all groups of the queue are checked again; one that has failed waits on."""
+    monkeypatch.setattr(aggregator, "backoff", lambda failures: 3600.0)
+    kitchen, calls = Kitchen(app), []
+
+    @app.aggregate("bad", grace=1, max_size=1)
+    async def digest(group: str, jobs: list[Job]) -> Any:
+        calls.append(group)
+        raise RuntimeError("intentional failure")
+
+    kitchen.aggregate("good", max_size=1)
+    await kitchen.add("bad", 1)
+    async with kitchen.open():
+        await until(lambda: look.scores("g:bad") if calls else None, what="the members of the failed group")
+        await kitchen.add("late", 2)
+        name = keys.aggregation_set("default", "good", "75bf7014-b0cb-4bb1-aa40-608afbc41212")
+        await look.client.rename(keys.group("default", "late"), name)
+        await look.client.srem(keys.groups("default"), "late")
+        await look.client.zadd(keys.aggregation_sets("default"), {name: 1})
+        await kitchen.has_served(1)
+        await pause(0.1, proves="the group that failed is not tried before its time")
+    assert calls == ["bad"]
 
 
 async def test_bytes_that_are_no_message_are_archived(kitchen: Kitchen, look: Look) -> None:

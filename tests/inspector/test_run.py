@@ -101,6 +101,17 @@ async def test_a_container_of_a_wrong_type_stops_it_before_the_first_write(q: Be
     assert await q.everything() == before
 
 
+@pytest.mark.parametrize("verb", ["run_all", "archive_all", "delete_all"])
+async def test_a_group_of_a_wrong_type_stops_it_before_the_first_write(q: Bench, verb: str) -> None:
+    await q.fill("aggregating", "a")
+    await q.client.delete(q.key("g:g"))
+    await q.client.set(q.key("g:g"), "x")
+    before = await q.everything()
+    with pytest.raises(CommandRefused, match="WRONGTYPE"):
+        await getattr(q.inspector, verb)("q", "aggregating", group="g")
+    assert await q.everything() == before
+
+
 @pytest.mark.parametrize("verb", ["run", "archive", "delete", "task"])
 async def test_unknown_names_get_the_nearest_one(q: Bench, verb: str) -> None:
     await q.pend("3f6c1d2e-0b7a-4c58-9e1f-2a3b4c5d6e7f")

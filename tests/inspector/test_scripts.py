@@ -12,7 +12,7 @@ from tests.support.keyspace import PARKED
 from tests.support.queue import LEASE_END, NOW
 from tests.support.timed import at
 from veredus.store.inspect import queues
-from veredus.store.inspect.checkups import QUARANTINE, REGROUP, RENAME_DAMAGED, REPAIR
+from veredus.store.inspect.checkups import EXAMINE, QUARANTINE, REGROUP, RENAME_DAMAGED, REPAIR
 from veredus.store.inspect.inspect_part import CONTAINERS
 from veredus.store.inspect.moves import DELETE_ORIGINAL, STAGE_COPY
 from veredus.store.inspect.queues import CLEAR, Queues
@@ -217,8 +217,21 @@ async def test_a_page_is_counted_from_the_tail_goes_on_behind_an_anchor_and_ends
     assert await page(q, "pending", newest=1) == [0, ("c", 2), ("b", 1), ("a", 0)]
     assert await page(q, "pending", newest=1, start=1) == [1, ("b", 1), ("a", 0)]
     assert await page(q, "pending", most=1) == [0, ("a", 0)]
+    size = len(q.message("a"))
+    assert await page(q, "pending", most=size) == [0, ("a", 0), ("b", 1)], "one more as long as no byte is over"
     await q.fill("scheduled", "x", "y", "z")
     assert [row[0] for row in (await page(q, "scheduled", "gone", "x"))[1:]] == ["y", "z"]
+
+
+@pytest.mark.parametrize(("spare", "count"), [(-1, 1), (0, 2)])
+async def test_an_examination_ends_with_its_bytes(q: Bench, spare: int, count: int) -> None:
+    await q.pend("a", "b", "c")
+    names = [q.key(name) for name in CONTAINERS.split()]
+    tasks = [3, "a", "b", "c"]
+    rows = await q.redis.run(EXAMINE, names, [keys.queue_prefix(q.name), 1, len(q.message("a")) + spare, *tasks])
+    assert len(rows) == 5 * count
+    rows = await q.redis.run(EXAMINE, names, [keys.queue_prefix(q.name), 0, 1, *tasks])
+    assert len(rows) == 15, "without messages all of them fit"
 
 
 async def test_a_key_that_is_no_lock_of_this_queue_is_not_deleted_as_one(q: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -97,6 +98,17 @@ async def test_a_go_server_that_is_gone_is_noticed(store: Any, redis_client: Any
     await redis_client.delete(keys.server(GO.host, GO.pid, GO.server_id))  # its name stays a while
     await role.search()
     assert role.shares["for-go"].percent == 0
+
+
+@pytest.mark.usefixtures("go")
+async def test_the_share_of_go_is_that_of_its_processes(store: Any) -> None:
+    """Of those that serve the queue and are active; each of them has one, whatever its concurrency."""
+    role = GoWatcher(LiveProcesses(store.redis), ["for-go"], OutageLog())
+    for n, (status, queue) in enumerate([("active", "for-go")] * 2 + [("stopped", "for-go"), ("active", "other")]):
+        record = replace(GO, server_id=f"s{n}", status=status, queues={queue: 1}, concurrency=30)
+        await WorkerRecords(store.redis).beat(record, {})
+    await role.search()
+    assert role.shares["for-go"].percent == 33
 
 
 @pytest.mark.usefixtures("go")

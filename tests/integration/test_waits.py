@@ -11,6 +11,7 @@ from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
 from veredus import App, Limit
 from veredus.errors import TaskNotFound
+from veredus.wire import keys
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
 
@@ -72,3 +73,24 @@ async def test_each_reason(url: str, look: Look) -> None:
             await inspector.resume("default")
             gate.set()
             await look.ends(second.id, "gone")
+
+
+@pytest.mark.parametrize("damage", ["emptied", "of another type"])
+async def test_a_damaged_order_key_leaves_out_who_holds_it(url: str, look: Look, damage: str) -> None:
+    app = App(url)
+
+    @app.task(name="held")
+    async def held() -> None: ...
+
+    async with app:
+        first, second = [await held.using(order_key="a").enqueue() for _ in range(2)]
+        lane = keys.lane("default", "a")
+        (wait, _) = await app.inspector().waits("default", second.id)
+        assert (wait.held_by, wait.holder_state) == (first.id, "pending")
+        await look.client.delete(lane)
+        if damage == "of another type":
+            await look.client.set(lane, "x")
+        (wait, _) = await app.inspector().waits("default", second.id)
+        assert (wait.reason, wait.name, wait.held_by, wait.holder_state) == ("order key", "a", "", "")
+        await look.client.delete(lane)
+        await app.inspector().doctor.repair_all()

@@ -257,6 +257,14 @@ async def test_what_waits_for_a_user_comes_with_a_new_session_beside_the_one_tha
     assert (await log.create()).top == 0, "it was delivered once"
 
 
+async def test_the_notes_of_a_session_live_as_long_as_what_waits_longest(log: Log) -> None:
+    """And no longer: the previous version does not delete them with the session."""
+    session = await log.create()
+    for wait_ms in (100_000, 1000):
+        await log.store.outbox.append_to_user("bob", tail("x"), wait_ms=wait_ms)
+    assert 50_000 < await log.client.pttl(keys.waiting(session.sid)) <= 100_000
+
+
 async def test_what_one_session_has_acknowledged_waits_no_longer_in_others(log: Log) -> None:
     one, two = await log.create(), await log.create()
     for number in range(70):  # now and then, notes are tidied up

@@ -6,7 +6,6 @@
 -- NEEDS  clock checks places take_out put_in
 local now = clock()
 expect_places()
-if state == 'aggregating' then expect(keys.group(group), 'zset') end
 
 local tasks, left = take_first(state, group, limit)
 local trimmed = into_archive(tasks, math.floor(now / 1000), max_size, max_age)

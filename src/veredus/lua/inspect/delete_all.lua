@@ -4,7 +4,6 @@
 -- RETURNS  {tasks deleted, ids that left the container}
 -- NEEDS  checks places take_out put_in
 expect_places()
-if state == 'aggregating' then expect(keys.group(group), 'zset') end
 
 local tasks, left = take_first(state, group, limit)
 into_nothing(tasks)

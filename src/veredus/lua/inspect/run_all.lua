@@ -5,7 +5,6 @@
 -- NEEDS  clock checks places take_out put_in forget_run
 local now, _, nanoseconds = clock()
 expect_places()
-if state == 'aggregating' then expect(keys.group(group), 'zset') end
 
 local tasks, left = take_first(state, group, limit, true)
 if from_start then
