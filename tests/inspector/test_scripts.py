@@ -11,6 +11,7 @@ from tests.order.support import Bound, bound
 from tests.support.keyspace import PARKED
 from tests.support.queue import LEASE_END, NOW
 from tests.support.timed import at
+from veredus.store.connection.connection import Argument
 from veredus.store.inspect import queues
 from veredus.store.inspect.checkups import EXAMINE, QUARANTINE, REGROUP, RENAME_DAMAGED, REPAIR
 from veredus.store.inspect.inspect_part import CONTAINERS
@@ -227,7 +228,7 @@ async def test_a_page_is_counted_from_the_tail_goes_on_behind_an_anchor_and_ends
 async def test_an_examination_ends_with_its_bytes(q: Bench, spare: int, count: int) -> None:
     await q.pend("a", "b", "c")
     names = [q.key(name) for name in CONTAINERS.split()]
-    tasks = [3, "a", "b", "c"]
+    tasks: list[Argument] = [3, "a", "b", "c"]
     rows = await q.redis.run(EXAMINE, names, [keys.queue_prefix(q.name), 1, len(q.message("a")) + spare, *tasks])
     assert len(rows) == 5 * count
     rows = await q.redis.run(EXAMINE, names, [keys.queue_prefix(q.name), 0, 1, *tasks])
