@@ -46,6 +46,13 @@ class LeaseWasLost:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerMisjudged:
+    """This worker looked dead, because its connections were closed, and so many of its leases were taken."""
+
+    leases: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRecovered:
     """This worker claimed a task of a lost worker. `action` is retry, archive or done."""
 
@@ -124,6 +131,7 @@ Event = (
     | TaskEnded
     | TaskOverran
     | LeaseWasLost
+    | WorkerMisjudged
     | TaskRecovered
     | ItemDropped
     | Forwarded

@@ -37,7 +37,8 @@ class Proxy:
         self._call(self._drop)
 
     def hold(self) -> None:
-        """Let nothing through, and lose nothing: what was sent meanwhile arrives late."""
+        """Let nothing through, and lose nothing: what was sent meanwhile, and that a connection was closed, arrives
+        late."""
         self._call(self._flowing.clear)
 
     def restore(self) -> None:
@@ -123,6 +124,7 @@ class Proxy:
                         self._loop.call_later(0.1, transport.abort)
                 tail = data[-100:]
                 writer.write(data)
+        await self._flowing.wait()
         writer.transport.abort()
 
     async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, muted: asyncio.Event) -> None:
@@ -131,4 +133,5 @@ class Proxy:
                 await self._flowing.wait()
                 if not muted.is_set():
                     writer.write(data)
+        await self._flowing.wait()
         writer.transport.abort()

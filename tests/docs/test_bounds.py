@@ -9,7 +9,7 @@ from pathlib import Path
 
 from veredus import App
 from veredus.client.call import DEFAULT_MAX_PAYLOAD
-from veredus.model import archive, grouping, names, nesting, options
+from veredus.model import absences, archive, grouping, names, nesting, options
 from veredus.scheduler import catchup
 from veredus.store.connection import batching, replication
 from veredus.store.tasks import intake, leases, order_keys
@@ -35,6 +35,7 @@ def _seconds(value: float) -> str:
 
 
 WAIT_S = {kind: _seconds(ms / 1000) for kind, ms in replication.WAIT_MS.items()}
+LOOKED_FOR = _in_lua("presence/look.lua", r"'LIMIT', 0, (\d+)")
 BOUNDS = {
     "producers try again while Redis is away": _seconds(_default("patience")),
     "a call that is sent again is recognised for": _seconds(2 * _default("patience") + intake.RECORD_MARGIN),
@@ -43,6 +44,10 @@ BOUNDS = {
     "a confirmation by the disk is waited for": f"`patience`, at least {WAIT_S['fsync']}",
     "lease of a task": _seconds(WORKER.lease),
     "heartbeats renew it every": _seconds(WORKER.beat),
+    "a killed worker is found dead by its closed connections after": (
+        f"{absences.PATIENCE:g} to {absences.PATIENCE + 2 * absences.INTERVAL:g} s"
+    ),
+    "workers that are looked for so": f"{LOOKED_FOR:,}",
     "expired leases are looked for every": _seconds(WORKER.sweep),
     "a recoverer has a task it found for": _seconds(recoverer.CLAIM_MS / 1000),
     "a lease that Go wrote is recovered after it ended by": _seconds(leases.FOREIGN_SLACK_MS / 1000),

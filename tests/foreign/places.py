@@ -16,6 +16,8 @@ GLOBAL: dict[str, tuple[str, Callable[[], str]]] = {
     "QUEUES": ("set", lambda: keys.QUEUES),
     "SERVERS": ("zset", lambda: keys.SERVERS),
     "WORKERS": ("zset", lambda: keys.WORKERS),
+    "CHECKERS": ("zset", lambda: keys.CHECKERS),
+    "JUDGED": ("hash", lambda: keys.JUDGED),
     "SCHEDULERS": ("zset", lambda: keys.SCHEDULERS),
     "server": ("string", lambda: keys.server(*WHO)),
     "workers": ("hash", lambda: keys.workers(*WHO)),
@@ -107,7 +109,7 @@ GATEWAY: dict[str, tuple[str, Callable[[], str]]] = {
     "user_dedupe": ("string", lambda: session_keys.user_dedupe(USER, "key")),
 }
 
-CHANNELS = {"CANCEL_CHANNEL", "delay_wakeup", "ends", "wake_up", "hints", "sharded_hints"}
+CHANNELS = {"CANCEL_CHANNEL", "delay_wakeup", "ends", "alive", "wake_up", "hints", "sharded_hints"}
 """Anybody can publish anything there."""
 NO_KEYS = {
     *("PREFIX", "checked_prefix", "queue_prefix", "task_prefix", "group_prefix", "unique_prefix", "absent", "split"),

@@ -32,6 +32,7 @@ from veredus.store.tasks.groups import Groups
 from veredus.store.tasks.intake import Intake
 from veredus.store.tasks.leases import Leases
 from veredus.store.tasks.limits import LimitStore
+from veredus.store.tasks.liveness import Liveness
 from veredus.store.tasks.order_keys import OrderKeys
 from veredus.store.tasks.orphans import Orphans
 from veredus.store.tasks.results import Results
@@ -87,6 +88,7 @@ class Store:
         self.limits = LimitStore(redis)
         self.retention = Retention(redis)
         self.presence = WorkerRecords(redis)
+        self.liveness = Liveness(redis)
         self.results = Results(redis)
         self.runs = DurableRuns(redis)
         self.emitted = Emitted(redis)

@@ -20,6 +20,7 @@ from veredus.events import (
     TaskRecovered,
     TaskStarted,
     TaskWoken,
+    WorkerMisjudged,
 )
 
 DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
@@ -51,6 +52,7 @@ class WorkerMetrics:
         )
         self._forwarded = counter("tasks_forwarded", "Delayed tasks and retries that became pending.", "queue")
         self._lost = counter("leases_lost", "Attempts that lost their lease.", "queue")
+        self._misjudged = counter("leases_taken_too_early", "Leases taken from this worker, which looked dead.")
         self._overran = counter("tasks_overran", "Handlers that ran past their deadline.", "queue", "type", "where")
         self._recovered = counter("tasks_recovered", "Tasks recovered from dead workers.", "queue", "type", "action")
         self._dropped = counter("items_dropped", "Queue entries that could not be run.", "queue", "reason")
@@ -86,6 +88,8 @@ class WorkerMetrics:
                 self._lateness.labels(self._queue(event.queue)).observe(event.late)
         elif isinstance(event, LeaseWasLost):
             self._lost.labels(self._queue(event.queue)).inc()
+        elif isinstance(event, WorkerMisjudged):
+            self._misjudged.inc(event.leases)
         elif isinstance(event, TaskOverran):
             names = self._queue(event.message.queue), self._type(event.message.type)
             self._overran.labels(*names, event.where).inc()

@@ -30,6 +30,10 @@ SCHEDULERS = f"{PREFIX}:schedulers"
 """ZSET of the records of schedulers by the second at which they expire."""
 CANCEL_CHANNEL = f"{PREFIX}:cancel"
 """Channel that carries the ids of tasks to cancel."""
+CHECKERS = f"{PREFIX}:checkers:{{{SERVERS}}}"
+"""ZSET of the few workers that look for dead ones, by the millisecond until which they do. In the slot of SERVERS."""
+JUDGED = f"{PREFIX}:judged:{{{SERVERS}}}"
+"""HASH of the workers that were found dead: worker -> how many of its leases were taken. In the slot of SERVERS."""
 
 
 def server(host: str, pid: int, server_id: str) -> str:
@@ -292,6 +296,11 @@ def watcher(queue: str) -> str:
 def wake_up(worker_id: str, connection: int) -> str:
     """Channel on which one connection of a worker learns that a queue has work."""
     return f"{PREFIX}:wake:{worker_id}:{connection}"
+
+
+def alive(worker_id: str) -> str:
+    """Channel that carries nothing: a worker process is subscribed to it as long as it lives."""
+    return f"{PREFIX}:alive:{worker_id}"
 
 
 def full(queue: str) -> str:

@@ -20,7 +20,7 @@ from veredus.client.children import ChildSender
 from veredus.client.client import Client
 from veredus.clock import ServerClock
 from veredus.errors import CommandRefused, StoreError, WorkerStopped
-from veredus.events import Bus, RoleRestarted, TaskOverran
+from veredus.events import Bus, RoleRestarted, TaskOverran, WorkerMisjudged
 from veredus.handlers.executors.processes import ProcessPool
 from veredus.handlers.executors.threads import ThreadPool
 from veredus.handlers.lifespan import close, open_lifespan
@@ -195,10 +195,19 @@ class Worker:
             config,
             self._in_flight,
             self._clock,
-            HeartbeatHooks(self._describe, self._overran, self._hung, self._asked, self._records.shown_payload),
+            HeartbeatHooks(
+                self._describe,
+                self._overran,
+                self._hung,
+                self._asked,
+                self._records.shown_payload,
+                self._recoverer.found_dead,
+                self._misjudged,
+            ),
             self._outages,
             self._restarts,
             self._shared,
+            self.worker_id,
         )
 
     def _compose_execution(self) -> None:
@@ -286,6 +295,7 @@ class Worker:
         self._recoverer = Recoverer(
             store, self._work, self.worker_id, config, self._mux, self._clock, outages, self.bus,
             queues, lambda: self._heartbeater.steady_since, self._records,
+            lambda worker_id: self._heartbeater.liveness.recovered(worker_id),
         )  # fmt: skip
         canceller = Canceller(store.cancels, self._in_flight)
         follow_relayer = FollowRelayer(store, queues, config.janitor_interval, outages)
@@ -474,6 +484,14 @@ class Worker:
             self._shared.drain()
             drain = self._restarts.keep("drain", lambda: self._drain(attempt), is_over=self._is_stopping)
             self._draining = asyncio.create_task(drain)
+
+    def _misjudged(self, leases: int) -> None:
+        logger.error(
+            "this worker looked dead to others, because all connections that show its life were closed for two seconds:"
+            " %d of its tasks were recovered although it is alive",
+            leases,
+        )
+        self.bus.emit(WorkerMisjudged(leases))
 
     async def _drain(self, stuck: Attempt) -> None:
         for attempt in self._in_flight.running():

@@ -17,6 +17,7 @@ from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
 from veredus import App
+from veredus.wire import keys
 
 pytestmark = VALKEY_ONLY
 
@@ -40,6 +41,11 @@ async def test_what_a_server_shows_and_keeps_of_what_it_runs(program: Path, url:
             # idle-workers
             await until(lambda: redis_client.exists(key("idle")))
             assert 0 < await redis_client.ttl(key("idle")) <= 3600
+            # closed-connections
+            await until(lambda: redis_client.exists(keys.CHECKERS))
+            (channel,) = await redis_client.pubsub_channels("asynq:alive:*")
+            assert await redis_client.zrange(keys.CHECKERS, 0, -1) == [channel.removeprefix(b"asynq:alive:")]
+            assert 0 < await redis_client.ttl(keys.CHECKERS) <= 60
             # lease-length, held-field, batch-memory
             theirs = await app.enqueue("go:work", SLOW, queue="for-go")
             (ours,) = await peer.enqueue("py:work", SLOW, queue="shared")

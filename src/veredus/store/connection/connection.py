@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import hiredis
@@ -128,6 +128,12 @@ class Connection(asyncio.Protocol):
             self.data_received(data)
         return bool(data)
 
+    def probe_every(self, seconds: float) -> None:
+        """Let the system ask more often whether the other end still has this connection. That costs no command; an end
+        that has closed it refuses the probe, which closes it here."""
+        if self._transport is not None:
+            _keep_alive(self._transport, {"TCP_KEEPIDLE": seconds, "TCP_KEEPALIVE": seconds, "TCP_KEEPINTVL": seconds})
+
     def _watch_in(self, seconds: float) -> None:
         self._watch_at = time.monotonic() + seconds
         self._watchdog = self._loop.call_later(seconds, self._watch)
@@ -198,11 +204,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is one in all but name
         raw = transport.get_extra_info("socket")
         self._fd = -1 if raw is None else raw.fileno()
-        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in KEEPALIVE.items():
-                if hasattr(socket, name):
-                    raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        _keep_alive(transport, KEEPALIVE)
         self.heard_at = time.monotonic()
         forks.register(self)
         self.alive = True
@@ -240,6 +242,15 @@ class Connection(asyncio.Protocol):
             future = self._waiting.popleft()[0]
             if not future.done():
                 future.set_result(reply)
+
+
+def _keep_alive(transport: asyncio.BaseTransport, options: Mapping[str, float]) -> None:
+    raw = transport.get_extra_info("socket")
+    if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in options.items():
+            if hasattr(socket, name):
+                raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), round(value))
 
 
 async def open_connection(

@@ -58,13 +58,20 @@ class Subscription:
     """Messages of some channels, on a connection of its own, until it breaks."""
 
     def __init__(
-        self, redis: Redis, channels: Sequence[str], on_message: Callable[[str, bytes], None], *, key: str = ""
+        self,
+        redis: Redis,
+        channels: Sequence[str],
+        on_message: Callable[[str, bytes], None],
+        *,
+        key: str = "",
+        probes: float = 0.0,
     ) -> None:
         """On the server that has `key`; without one, on the server that a key named like the first channel would be
-        on."""
+        on. With `probes`, the system asks after so many seconds of silence whether the other end is still there."""
         self._redis = redis
         self._key = key or channels[0]
         self._channels = channels
+        self._probes = probes
         self._on_message = on_message
         self._connection: Connection | None = None
 
@@ -72,6 +79,8 @@ class Subscription:
         """Subscribe. `on_close` is called once if the connection breaks later."""
         connection = await self._redis.open(self._key)
         connection.on_message = lambda channel, data: self._on_message(channel.decode(), data)
+        if self._probes:
+            connection.probe_every(self._probes)
         try:
             await asyncio.gather(*connection.call_many([("SUBSCRIBE", channel) for channel in self._channels]))
         except BaseException:  # also when cancelled: nobody else has this connection

@@ -31,12 +31,15 @@ from veredus.store.tasks.work import Work
 from veredus.wire.presence import ServerRecord, encode_worker
 from veredus.worker.attempt import Attempt, InFlight
 from veredus.worker.config import WorkerConfig
+from veredus.worker.liveness import LivenessHooks, LivenessKeeper
 from veredus.worker.loop_watch import LoopWatch
 from veredus.worker.shared_beat import SharedBeat, entry_of
 
 logger = logging.getLogger("veredus.worker")
 T = TypeVar("T")
 
+SIGN_OF_LIFE = 0.5
+"""Seconds between two beats of a worker whose connections do not show that it lives."""
 GIVE_BACK = 2.0
 """Seconds for giving tasks back before the process ends."""
 
@@ -53,6 +56,10 @@ class HeartbeatHooks(NamedTuple):
     """Somebody asks this process for `quiet` or `stop`; said again at each heartbeat. Called on the worker's loop."""
     shown_payload: Callable[[TaskMessage], bytes] = lambda message: message.payload
     """What the list of running tasks shows of a payload. Called in the heartbeater's thread."""
+    on_dead: Callable[[str], None] = lambda worker_id: None
+    """Another worker has died. Called on the worker's loop at each look, until its tasks are recovered."""
+    on_misjudged: Callable[[int], None] = lambda leases: None
+    """So many leases of this worker were taken because it looked dead. Called on the worker's loop."""
 
 
 class Heartbeater:
@@ -68,6 +75,7 @@ class Heartbeater:
         outages: OutageLog,
         restarts: Restarts,
         shared: SharedBeat | None = None,
+        worker_id: str = "",
     ) -> None:
         self._open_redis = open_redis
         self._config = config
@@ -89,6 +97,16 @@ class Heartbeater:
         """While a handler blocks the loop past its deadline: a description of it."""
         self._stopping = threading.Event()
         self._wake: Callable[[], None] = lambda: None
+        self.liveness = LivenessKeeper(
+            worker_id,
+            LivenessHooks(
+                on_cut_off=lambda: self._wake(),
+                on_dead=lambda dead: self._call_on_loop(hooks.on_dead, dead),
+                on_misjudged=lambda leases: self._call_on_loop(hooks.on_misjudged, leases),
+            ),
+            lease=config.lease,
+            looks_for_others=not config.burst,
+        )
         self._thread = threading.Thread(target=self._live, name="veredus-heartbeater", daemon=True)
 
     def start(self) -> None:
@@ -124,14 +142,18 @@ class Heartbeater:
                 loop.call_soon_threadsafe(woken.set)
 
         self._wake = wake
-        showing = None if self._shared is None else asyncio.create_task(self._show_life(self._shared))
-        if showing is not None:
-            showing.add_done_callback(lambda _: woken.set())
+        companions = [asyncio.create_task(self.liveness.run(store))]
+        if self._shared is not None:
+            companions.append(asyncio.create_task(self._show_life(self._shared)))
+        for companion in companions:
+            companion.add_done_callback(lambda _: woken.set())
         try:
             while not self._stopping.is_set():
+                woken.clear()
+                for companion in companions:
+                    if companion.done():
+                        await companion  # raises: all are started again
                 began = time.monotonic()
-                if showing is not None and showing.done():
-                    await showing  # raises: both are started again
                 try:
                     await self.beat(store)
                     self._beaten(time.monotonic())
@@ -142,6 +164,8 @@ class Heartbeater:
                     self._outages.error("heartbeat", "the heartbeat failed", exc)
                     pause = min(self._config.beat, 0.5)
                 pause = min(pause, self.check_handlers(time.monotonic()))
+                if self.liveness.is_cut_off:
+                    pause = min(pause, SIGN_OF_LIFE)
                 if self.hangs and self._shared is not None:
                     await self.give_back_others(store)
                     self._hooks.on_hung(self.hangs)
@@ -155,8 +179,9 @@ class Heartbeater:
             except StoreError:
                 pass  # the record expires by itself
         finally:
-            if showing is not None:
-                showing.cancel()
+            for companion in companions:
+                companion.cancel()
+            await asyncio.gather(*companions, return_exceptions=True)
             await store.close()
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -107,6 +109,7 @@ class Recoverer(Role):
         serves: Sequence[str] = (),
         steady_since: Callable[[], float] = lambda: math.inf,
         records: AttemptRecords | None = None,
+        on_recovered: Callable[[str], None] = lambda worker_id: None,
     ) -> None:
         # Often enough to notice a standstill that short leases would not survive.
         super().__init__(min(config.sweep, config.lease / 6), outages)
@@ -124,6 +127,10 @@ class Recoverer(Role):
         self._serves = serves
         self._steady_since = steady_since
         self._records = records or AttemptRecords(worker_id)
+        self._on_recovered = on_recovered
+        self._dead: dict[str, None] = {}
+        """Workers that were found dead before their leases have expired."""
+        self._woken = asyncio.Event()
         self._unanswered: set[str] = set()
         """Queues in which this recoverer may hold unsettled claims, because a reply was lost. It claims them again at
         the next sweep, before they expire."""
@@ -142,6 +149,8 @@ class Recoverer(Role):
         self._next_expiry = self.interval / 4
         self._with_lanes.clear()
         self._with_waits.clear()
+        while self._dead:
+            await self._recover_dead(next(iter(self._dead)))
         if self._unanswered:
             await self._sweep(sorted(self._unanswered), dead_worker=lease_owner.owner(self._worker_id, OWN_CLAIMS))
         queues = await self._all_queues()
@@ -181,10 +190,41 @@ class Recoverer(Role):
             seconds = self._next_expiry + 0.01
         await super().pause(seconds)
 
+    async def rest(self, seconds: float) -> None:
+        """Also until a worker is found dead."""
+        self._woken.clear()
+        if not self._dead and not self.stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
+
+    def stop(self) -> None:
+        super().stop()
+        self._woken.set()
+
+    def found_dead(self, worker_id: str) -> None:
+        """The connections of this worker are closed: recover its tasks now."""
+        self._dead[worker_id] = None
+        self._woken.set()
+
+    async def _recover_dead(self, worker_id: str) -> None:
+        """If that fails, it is found dead again, or its leases expire."""
+        total = 0
+        try:
+            while (count := await self.give_back(lease_owner.owner(worker_id, ""))) > 0:
+                total += count
+        finally:
+            del self._dead[worker_id]
+            if total:
+                logger.warning("worker %s has died: its connections are closed; it had %d tasks", worker_id, total)
+                await self._store.liveness.judge(worker_id, total)
+        self._on_recovered(worker_id)
+
     async def give_back(self, dead_worker: str) -> int:
-        """Claim the tasks of a dead child before its leases expire; returns how many."""
+        """Claim the tasks of a dead worker before its leases expire; returns how many."""
         claimed = 0
-        for sweep in (await self._sweep(await self._store.queues(), dead_worker=dead_worker)).values():
+        queues = (await self._store.surveys.survey("leases", await self._store.queues())).queues
+        for sweep in (await self._sweep(queues, dead_worker=dead_worker)).values():
             claimed += sweep if isinstance(sweep, int) else 0
         return claimed
 
@@ -202,7 +242,8 @@ class Recoverer(Role):
 
     async def _sweep(self, queues: Sequence[str], dead_worker: str = "") -> dict[str, int | StoreError]:
         self._sweeps += 1
-        owner = lease_owner.owner(self._worker_id, f"{OWN_CLAIMS}{self._sweeps}")
+        own = lease_owner.owner(self._worker_id, OWN_CLAIMS)
+        owner = f"{own}{self._sweeps}"
         asked, steady_since = time.monotonic(), self._steady_since()
         since = {queue: self._gate.since(queue, asked, steady_since) for queue in queues}
         sweeps = await self._store.leases.recover(
@@ -223,7 +264,8 @@ class Recoverer(Role):
                     self._unanswered.add(queue)
                 continue
             if dead_worker:
-                self._unanswered.discard(queue)
+                if dead_worker.startswith(own):
+                    self._unanswered.discard(queue)
             else:
                 self._gate.swept(queue, asked, since[queue][1], sweep.now_ms)
             if sweep.has_lanes:
