@@ -77,13 +77,14 @@ class Fleet:
             return subprocess.Popen(command, env=self._environment, start_new_session=True, stdout=log, stderr=log)
 
     async def kill_one(self) -> None:
-        """The one that has run for longest."""
-        victim = self._workers.pop(0)
-        assert victim.poll() is None, f"it has ended by itself: {self._log.read_text()[-2000:]}"
+        """The one that has run for longest. Those that began while the server was away have ended by themselves, as
+        workers do; whoever has run anything must not."""
+        begun = [worker for worker in self._workers if worker.poll() is None]
+        victim = begun[0]
         victim.send_signal(signal.SIGKILL)
         await asyncio.to_thread(victim.wait)
         self.killed.add(victim.pid)
-        self._workers.append(self._start())
+        self._workers = [*begun[1:], *[self._start() for _ in range(WORKERS + 1 - len(begun))]]
 
     def close(self) -> None:
         for worker in self._workers:

@@ -8,6 +8,7 @@ import math
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from veredus.errors import ConfigError, ConnectionLost, NotReady, PayloadTooLarge, StoreError
@@ -15,7 +16,7 @@ from veredus.model.backoff import Backoff
 from veredus.model.durable import EVENT_TTL, KEPT, LARGEST_RESULT, RESERVED, check_durable_name
 from veredus.model.options import seconds
 from veredus.store.store import Store
-from veredus.store.tasks.emitted import Waiter
+from veredus.store.tasks.emitted import Emission, Waiter
 from veredus.store.tasks.runs import WakeRow
 from veredus.wire.payload import encode_value
 
@@ -45,14 +46,20 @@ async def emit(store: Store, name: str, payload: Any = True, ttl: float | timede
         raise ConfigError("ttl", ttl, "more than 0 seconds")
     call = secrets.token_hex(8)
     emission = await _insist(store, lambda: store.emitted.emit(name, call, data, math.ceil(kept * 1000)))
-    waiters = emission.waiters
     try:
-        while waiters:
-            await wake(store, [Waiter.unpack(one) for one in waiters], emission.payload)
-            waiters = await store.emitted.ack(name, waiters)
+        await _wake_all(store, name, emission)
     except StoreError as exc:
         logger.warning("event %s is kept, but tasks that wait for it find it only at their next look: %s", name, exc)
     return emission.is_first
+
+
+async def _wake_all(store: Store, name: str, emission: Emission) -> None:
+    """Page by page; the notes of those that have it are deleted."""
+    noted = emission.waiters
+    while noted:
+        waiters = [Waiter.unpack(one) for one in noted]
+        await _insist(store, partial(wake, store, waiters, emission.payload))
+        noted = await _insist(store, partial(store.emitted.ack, name, noted))
 
 
 async def wake(store: Store, waiters: Sequence[Waiter], outcome: bytes) -> None:

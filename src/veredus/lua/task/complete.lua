@@ -2,29 +2,50 @@
 -- KEYS  active lease completed
 -- ARGV  queue_prefix ROWS task_id owner unique_key message retention:number has_result:flag result attempt
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
--- NEEDS  clock checks active ownership counters notify_waiters lanes limits attempts
+-- NEEDS  clock checks chunks active ownership counters attempts
 local now, _, nanoseconds = clock()
 expect(active, 'list')
 expect(completed, 'zset')
 
-local lost = {}
+local ends = lease_ends(lease, rows_first, rows_width, rows_count)
+local ids, entries, lost, seen = {}, {}, {}, {}
+local waited_for, leaving = {}, {}
 for i, task_id, owner, unique_key, message, retention, has_result, result, attempt in rows() do
-  local key = keys.task(task_id)
-  local is_owned, waited, order_key, slots, count =
-    owned(key, lease, task_id, owner, 'waited', 'order_key', 'slots', 'attempts')
-  if is_owned then
-    leave_active(active, lease, key, task_id, 'waited', 'cancel', 'cancel_of', 'traceback')
-    redis.call('ZADD', completed, whole(math.floor(now / 1000) + retention), task_id)
+  local key, lease_end = keys.task(task_id), ends[i]
+  local held, waited, order_key, slots, count =
+    unpack(read('HMGET', key, 'held', 'waited', 'order_key', 'slots', 'attempts'), 1, 5)
+  if lease_end and held == held_by(owner, lease_end) and not seen[task_id] then
+    seen[task_id], ids[#ids + 1] = true, task_id
+    entries[#entries + 1] = whole(math.floor(now / 1000) + retention)
+    entries[#entries + 1] = task_id
+    redis.call('HDEL', key, 'held', 'slots', 'lost_by', 'waited', 'cancel', 'cancel_of', 'traceback')
     redis.call('HSET', key, 'msg', message, 'state', 'completed', attempt_fields(count, attempt))
     if has_result then redis.call('HSET', key, 'result', result) end
     release(unique_key, task_id)
-    if order_key then leave_lane(queue_prefix, order_key, task_id, nanoseconds) end
-    if slots then free_slots(queue_prefix, slots, task_id, now, nanoseconds) end
-    -- The notice has the result itself unless it is large or was written before: then a waiter fetches it.
-    notify_waiters(waited, 'completed', key, has_result and #result <= 65536 and '=' .. result or '')
+    if order_key or slots then leaving[#leaving + 1] = { id = task_id, order_key = order_key, slots = slots } end
+    if waited then
+      -- The notice has the result itself unless it is large or was written before: then a waiter fetches it.
+      local body = has_result and #result <= 65536 and '=' .. result or ''
+      waited_for[#waited_for + 1] = { waited = waited, key = key, body = body }
+    end
   else
     lost[#lost + 1] = i
   end
 end
-tally(now, rows_count - #lost, 0)
+
+in_chunks('ZREM', lease, ids)
+leave_active_list(active, ids)
+in_chunks('ZADD', completed, entries)
+if #leaving > 0 then
+  -- include: lanes limits
+  for _, task in ipairs(leaving) do
+    if task.order_key then leave_lane(queue_prefix, task.order_key, task.id, nanoseconds) end
+    if task.slots then free_slots(queue_prefix, task.slots, task.id, now, nanoseconds) end
+  end
+end
+if #waited_for > 0 then
+  -- include: notify_waiters
+  for _, task in ipairs(waited_for) do notify_waiters(task.waited, 'completed', task.key, task.body) end
+end
+tally(now, #ids, 0)
 return lost
