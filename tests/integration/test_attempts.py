@@ -70,7 +70,11 @@ async def test_attempts_that_end_without_the_handlers_will(tried: App, look: Loo
         for handle in (slow, stuck, killed, unreadable, cancelled):
             await look.ends(handle.id, "archived")
     one = await _one(slow)
-    assert (one.outcome, one.error_class, one.error) == ("timed out", "veredus.errors.TaskTimeout", "ran over its time")
+    assert (one.outcome, one.error_class, one.error) == (
+        "timed out",
+        "veredus.errors.TaskTimeout",
+        "ran over its timeout of 1 s",
+    )
     assert one.place.startswith("tests.integration.attempt_tasks.on_loop:")
     assert one.seconds is not None
     assert 0.9 < one.seconds < 10

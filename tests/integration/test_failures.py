@@ -169,7 +169,7 @@ async def test_a_timeout_shows_what_the_handler_was_at(app: App, look: Look) -> 
     status = await handle.status()
     assert status.error == "context deadline exceeded"
     assert "await asyncio.Event().wait()" in status.traceback
-    assert status.traceback.endswith("TaskTimeout: ran over its time")
+    assert status.traceback.endswith("TaskTimeout: ran over its timeout of 1 s")
 
 
 async def test_tracebacks_can_be_left_out(app: App, look: Look) -> None:

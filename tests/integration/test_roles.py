@@ -217,7 +217,7 @@ async def test_all_that_a_dead_worker_held_is_given_back_however_much_it_was(
     ids = [f"t{number}" for number in range(101)]
     await store.intake.add_many("default", [NewTask(one, encode_task(go_message("t", task_id=one))) for one in ids])
     await Work(store.redis, "dead", lease_ms=60_000).dequeue("default", len(ids))
-    assert await give_back(app, WorkerConfig(lease=60.0), "dead", Bus()) == 101
+    assert await give_back(app, WorkerConfig(lease=60.0), "dead", Bus(), "its worker died") == 101
     assert (await look.active(), len(await look.scores("retry"))) == ([], 101)
 
 

@@ -105,7 +105,7 @@ def test_a_supervisor_survives_whatever_goes_wrong_while_it_looks_after_a_child(
 ) -> None:
     parent, child = WorkerSupervisor(App().worker(processes=2)), SupervisedProcess(0, "w", pid=os.getpid())
     monkeypatch.setattr(supervisor, "give_back", _fail)
-    parent._give_back(child)
+    parent._give_back(child, "exit code 1")
     assert "its tasks will be recovered when their leases expire: why" in caplog.text
     monkeypatch.setattr(supervisor, "keep_leases", _fail)
     parent._keep(child, Beat(1.0, {}, False), 60.0)

@@ -41,7 +41,7 @@ class _Parent(WorkerSupervisor):
     def _spawn(self, child: SupervisedProcess) -> None:
         self.spawned.append(child.index)
 
-    def _give_back(self, child: SupervisedProcess) -> None: ...
+    def _give_back(self, child: SupervisedProcess, how: str) -> None: ...
 
     def look(self, *, moved: float) -> None:
         """Its child last moved so many seconds ago."""

@@ -114,8 +114,7 @@ class Supervisor:
         return exit_code
 
     def log_exit(self, child: SupervisedProcess, code: int) -> None:
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        logger.error("%s process %d ended with %s", self.kind, child.pid, how)
+        logger.error("%s process %d ended with %s", self.kind, child.pid, how_it_ended(code))
 
     def _replace(self) -> None:
         now = time.monotonic()
@@ -213,6 +212,10 @@ class Supervisor:
             sys.stderr.flush()
             logging.shutdown()
             os._exit(code)
+
+
+def how_it_ended(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def failures_in_a_row(before: int, lived: float) -> int:

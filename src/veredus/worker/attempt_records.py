@@ -33,13 +33,15 @@ class AttemptRecords:
         redact: Redact | None = None,
         tracebacks: bool = True,
         counts: TypeCounts | None = None,
+        why_lost: str = LOST,
     ) -> None:
-        """`counts` gets what failed, for the statistics."""
+        """`counts` gets what failed, for the statistics. `why_lost` is the error of attempts whose lease was lost."""
         host = socket.gethostname() or "unknown-host"
         self._worker = f"{host}:{os.getpid()}:{lease_owner.worker_part(worker_id)}"
         self._redact = redact
         self._tracebacks = tracebacks
         self._counts = counts or TypeCounts()
+        self._why_lost = why_lost
 
     def of(self, attempt: Attempt, outcome: Outcome, now: float, *, is_failure: bool = False) -> bytes:
         """The record of an attempt that this worker ran, which ends now. A failure is counted as an error."""
@@ -81,12 +83,12 @@ class AttemptRecords:
 
     def lost(self, message: TaskMessage, owner: str, reason: str, now: float) -> bytes:
         """The record of an attempt whose lease expired. `owner` held it; empty if no worker of Veredus did."""
-        return encode_attempt(_lost(message, owner, reason, now))
+        return encode_attempt(self._lost(message, owner, reason, now))
 
     def count_lost(self, message: TaskMessage, owner: str, now: float, *, failed: bool) -> None:
         """Such an attempt, for the statistics."""
         if failed:
-            self._count(message, _lost(message, owner, "", now))
+            self._count(message, self._lost(message, owner, "", now))
         else:
             self._counts.note(message.queue, message.type, now, UNKNOWN, UNKNOWN)
 
@@ -107,21 +109,20 @@ class AttemptRecords:
         what = Sensitive("payload", message.type, message.queue, message.id)
         return redacted_bytes(self._redact, message.payload, what)
 
+    def _lost(self, message: TaskMessage, owner: str, reason: str, now: float) -> AttemptInfo:
+        return AttemptInfo(
+            attempt=message.retried + 1,
+            outcome=End.LEASE_LOST.value,
+            worker=owner.partition(":")[0],
+            started_at=lease_owner.taken_at(owner),
+            ended_at=now,
+            error=reason or (self._why_lost if owner else FOREIGN),
+        )
+
     def _traceback(self, error: BaseException, message: TaskMessage) -> str:
         if not self._tracebacks:
             return ""
         return cut_traceback(self.stored("traceback", traceback_of(error), message), MOST_TRACEBACK)
-
-
-def _lost(message: TaskMessage, owner: str, reason: str, now: float) -> AttemptInfo:
-    return AttemptInfo(
-        attempt=message.retried + 1,
-        outcome=End.LEASE_LOST.value,
-        worker=owner.partition(":")[0],
-        started_at=lease_owner.taken_at(owner),
-        ended_at=now,
-        error=reason or (LOST if owner else FOREIGN),
-    )
 
 
 def _outcome_name(outcome: Outcome) -> str:

@@ -27,6 +27,7 @@ from veredus.handlers.request_answers import RequestAnswers
 from veredus.model.failure import drop_older_raises, one_line
 from veredus.model.job import Job
 from veredus.model.lease import Lease
+from veredus.model.options import DEFAULT_TIMEOUT
 from veredus.model.request import SESSION, answers
 from veredus.model.verdict import Action, End, Outcome, Verdict
 from veredus.process import forks
@@ -163,7 +164,7 @@ class AttemptRunner:
     async def end_without_handler(self, attempt: Attempt) -> None:
         """Settle an attempt as timed out although its handler still runs, because this process is about to end."""
         attempt.running, attempt.abandoned = False, True
-        await self._conclude(attempt, Outcome(End.TIMED_OUT, error=TaskTimeout("ran over its time")))
+        await self._conclude(attempt, Outcome(End.TIMED_OUT, error=_overran(attempt)))
 
     def given_back(self, attempt: Attempt) -> bytes:
         """The record of an attempt whose handler ignores its cancellation, because this worker stops."""
@@ -319,10 +320,17 @@ def _forced_outcome(attempt: Attempt, end: End, error: BaseException | None) -> 
     if error is None or isinstance(error, asyncio.CancelledError):
         raised, error = error, error or asyncio.CancelledError()
         if end is End.TIMED_OUT:
-            error = TaskTimeout("ran over its time")
+            error = _overran(attempt)
             error.__cause__ = raised  # its traceback shows where the handler was
     return Outcome(end, error=error, then=attempt.then)
 
 
 async def _not_found(job: Job) -> Any:
     raise HandlerNotFound(job.type)
+
+
+def _overran(attempt: Attempt) -> TaskTimeout:
+    message = attempt.message
+    if message.deadline and attempt.deadline == message.deadline:
+        return TaskTimeout("ran over its deadline")
+    return TaskTimeout(f"ran over its timeout of {message.timeout or DEFAULT_TIMEOUT} s")

@@ -26,6 +26,7 @@ from veredus.process.supervisor import (
     SAME_REQUEST,
     SupervisedProcess,
     Supervisor,
+    how_it_ended,
     loop_factory,
 )
 from veredus.store.store import Store
@@ -245,7 +246,7 @@ class WorkerSupervisor(Supervisor):
             return 0
         self.log_exit(child, code)
         was_stopping = self._stopping  # a stop requested during the next call is not disturbed by this exit
-        self._give_back(child)
+        self._give_back(child, how_it_ended(code))
         if was_stopping:
             return 0 if code == -signal.SIGTERM else 1
         if code == EXIT_CONFIG:
@@ -253,9 +254,10 @@ class WorkerSupervisor(Supervisor):
         self.replace(child)
         return 0
 
-    def _give_back(self, child: SupervisedProcess) -> None:
+    def _give_back(self, child: SupervisedProcess, how: str) -> None:
+        why = f"its worker process {child.pid} ended with {how}"
         try:
-            count = asyncio.run(give_back(self._app, self._config, child.name, self._bus))
+            count = asyncio.run(give_back(self._app, self._config, child.name, self._bus, why))
         except Exception as exc:  # no failure may end the other children
             known = isinstance(exc, VeredusError)
             logger.warning(
@@ -266,8 +268,9 @@ class WorkerSupervisor(Supervisor):
                 logger.warning("%d tasks of it were given back", count)
 
 
-async def give_back(app: Any, config: Any, dead_worker: str, bus: Bus) -> int:
-    """Recover the tasks of a dead worker before its leases expire. Emits events on `bus`."""
+async def give_back(app: Any, config: Any, dead_worker: str, bus: Bus, why: str) -> int:
+    """Recover the tasks of a dead worker before its leases expire; `why` goes into the records of their attempts. Emits
+    events on `bus`."""
     store = Store(app.open_redis("veredus-supervisor"), archive=app.archive)
     clock, counts = ServerClock(), TypeCounts()
     recoverer = Recoverer(
@@ -279,7 +282,7 @@ async def give_back(app: Any, config: Any, dead_worker: str, bus: Bus) -> int:
         clock,
         OutageLog(),
         bus,
-        records=AttemptRecords(dead_worker, redact=app.redact, counts=counts),
+        records=AttemptRecords(dead_worker, redact=app.redact, counts=counts, why_lost=why),
     )
     total = 0
     try:
