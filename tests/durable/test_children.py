@@ -13,8 +13,11 @@ from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import forever, until
 from veredus import App, current
 from veredus.errors import ChildFailed, ConfigError, ConnectionLost, TaskFailed
+from veredus.process.outage_log import OutageLog
+from veredus.store.store import Store
 from veredus.store.tasks.orphans import Orphans
 from veredus.wire import keys
+from veredus.worker.roles import child_relayer
 
 pytestmark = VALKEY_ONLY
 SETTINGS: dict[str, Any] = {**FAST, "retry_delay": lambda retried, error, job: 0.01}
@@ -423,3 +426,24 @@ async def test_a_parent_that_runs_is_cancelled_with_the_children_that_it_still_b
 
         await until(all_cancelled)
     assert ran == []
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_children_that_end_while_a_worker_stops_are_reported_before_it_goes(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, away: bool
+) -> None:
+    relayed = []
+
+    async def relay(store: Store, queue: str) -> bool:
+        relayed.append(queue)
+        if away:
+            raise ConnectionLost("away")
+        return True
+
+    monkeypatch.setattr(child_relayer, "relay", relay)
+    role = child_relayer.ChildRelayer(store, 60.0, OutageLog())
+    role.stop()
+    role.wake("q")
+    await role.run()
+    assert relayed == ["q"]
+    assert ("Redis is not available: away" in caplog.text) == away

@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from tests.groups.kitchen import Kitchen, nothing_is_left
 from tests.integration.support import Look
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, Call, Depends, Job
 from veredus.events import Aggregated
+from veredus.store.tasks.groups import Groups
 from veredus.wire import keys
 from veredus.worker.roles.aggregator import IN_FLIGHT
 
@@ -77,6 +80,29 @@ async def test_ripe_groups_of_more_queues_than_are_asked_at_once(kitchen: Kitche
     async with kitchen.open(queues={**queues, "default": 1}):  # all of them are due at the first look
         await kitchen.has_served(len(queues))
     assert kitchen.served == [("g", [1])] * len(queues)
+
+
+async def test_a_group_that_waits_is_not_asked_about_again_and_again(
+    kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for which no set was free is: at the next chance."""
+    check, calls = Groups.check, []
+
+    async def counted(self: Groups, *args: Any, **settings: Any) -> Any:
+        calls.append(args)
+        return await check(self, *args, **settings)
+
+    monkeypatch.setattr(Groups, "check", counted)
+    kitchen.aggregate("a slow one", grace=60)
+    kitchen.aggregate("ripe*", grace=60, max_size=1)
+    for group in ("a slow one", *(f"ripe{n}" for n in range(3 * IN_FLIGHT))):
+        await kitchen.add(group, 1)
+    async with kitchen.open():
+        await kitchen.has_served(3 * IN_FLIGHT)
+        done = len(calls)
+        await pause(0.2, proves="nobody asks before a time that was given")
+    assert len(calls) <= done + 1
+    assert done <= 3 * IN_FLIGHT + 5
 
 
 async def test_each_group_has_its_own_settings(kitchen: Kitchen, look: Look) -> None:

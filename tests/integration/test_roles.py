@@ -24,6 +24,7 @@ from veredus.model.lease import Lease
 from veredus.model.request import Origin
 from veredus.model.settlement import Done, Retry, Settlement
 from veredus.model.verdict import End
+from veredus.process import outage_log
 from veredus.process.outage_log import OutageLog
 from veredus.process.restarts import Restarts
 from veredus.store.connection import wakeups
@@ -572,7 +573,11 @@ async def test_a_worker_without_a_server_asks_again_but_not_all_the_time(
     await app.close()
 
 
-async def test_a_heartbeat_that_failed_is_made_up_for_soon(new_server: Callable[..., RealServer]) -> None:
+async def test_a_heartbeat_that_failed_is_made_up_for_soon_and_ends_the_outage(
+    new_server: Callable[..., RealServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage_log, "FORGET", 3600.0)
+    monkeypatch.setattr(outage_log, "QUIET", 0.1)
     server = new_server()
     app = App(server.url)
     app.task(name="x")(lambda: None)
@@ -584,6 +589,7 @@ async def test_a_heartbeat_that_failed_is_made_up_for_soon(new_server: Callable[
         server.start()
         back = time.monotonic()
         await until(lambda: worker._heartbeater.beaten_at > back)
+        await until(lambda: not outages._failed, what="the end of the outage")
     await app.close()
 
 

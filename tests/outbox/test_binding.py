@@ -144,6 +144,17 @@ async def test_a_request_that_never_comes_releases_what_was_bound_to_it(log: Log
     assert (await log.texts(sid))[-1] == "response"
 
 
+async def test_an_answer_before_its_request_releases_what_was_bound(log: Log) -> None:
+    """As of a gateway's own handler: its request was never stored."""
+    sid = (await log.create()).sid
+    await log.bind(sid, 5, BEFORE, "b")
+    await log.bind(sid, 5, AFTER, "a")
+    assert any(key.endswith(":bd") for key in await log.everything())
+    await log.respond(sid, 5)
+    assert await log.texts(sid) == ["b", "response", "a"]
+    assert not any(key.endswith(":bd") for key in await log.everything())
+
+
 async def test_what_a_missing_request_releases_goes_beyond_the_quota_by_so_much_and_no_more(log: Log) -> None:
     """By 64 entries and as many KiB, as with a response; the rest is dropped, and counted."""
     sid = (await log.create(quota=Quota(entries=2))).sid

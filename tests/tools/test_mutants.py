@@ -335,6 +335,15 @@ def test_the_lists_of_this_project_fit_its_source() -> None:
 
     assert problems == []
     assert mutants
+    assert sorted({test for mutant in mutants for test in mutant.tests if not _is_there(test)}) == []
+
+
+def _is_there(test: str) -> bool:
+    """The file exists, and it has a function of this name."""
+    file, _, name = test.partition("::")
+    path = ROOT / file
+    function = name.partition("[")[0].rpartition("::")[2]
+    return path.exists() and (not name or f"def {function}(" in path.read_text(encoding="utf-8"))
 
 
 def test_every_file_of_the_package_has_likely_tests_and_they_exist() -> None:
