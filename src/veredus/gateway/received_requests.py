@@ -1,4 +1,4 @@
-"""ReceivedRequests: what one connection was told of its requests, so that copies and cancels do not contradict it."""
+"""ReceivedRequests: the states of one connection's requests, so that copies and cancels get no contradictory answer."""
 
 from __future__ import annotations
 

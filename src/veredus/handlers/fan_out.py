@@ -162,7 +162,7 @@ def _error(task_id: str, task_type: str, outcome: bytes) -> ChildFailed:
 
 
 async def is_over(run: DurableRun) -> bool:
-    """Whether the parent's run has ended, whoever has settled it."""
+    """Whether the parent's run has ended, even if another process has settled it."""
     mark, state = await run.store.runs.mark_and_field(run.job.queue, run.job.id, "state")
     return mark != run.mark or state == b"completed"
 

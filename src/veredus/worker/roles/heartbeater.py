@@ -53,7 +53,7 @@ class HeartbeatHooks(NamedTuple):
     on_hung: Callable[[str], None]
     """The worker's loop hangs. Called in the heartbeater's thread."""
     on_asked: Callable[[str], None]
-    """Somebody asks this process for `quiet` or `stop`; said again at each heartbeat. Called on the worker's loop."""
+    """This process is asked for `quiet` or `stop`; repeated at each heartbeat. Called on the worker's loop."""
     shown_payload: Callable[[TaskMessage], bytes] = lambda message: message.payload
     """What the list of running tasks shows of a payload. Called in the heartbeater's thread."""
     on_dead: Callable[[str], None] = lambda worker_id: None
