@@ -32,6 +32,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same at a tenth of the time."""
     monkeypatch.setattr(absences, "PATIENCE", absences.PATIENCE / 10)
     monkeypatch.setattr(absences, "INTERVAL", absences.INTERVAL / 10)
+    monkeypatch.setattr(liveness, "IDLE", 0.3)
 
 
 @pytest.fixture
@@ -104,6 +105,14 @@ async def test_a_living_worker_that_loses_its_connections_beats_and_subscribes_a
         await look.client.client_kill_filter(_type="pubsub")
         await until(lambda: look.client.zscore(keys.SERVERS, record), what="the sign of life")
         await until(lambda: _has(look, worker.worker_id, 2), what="the new subscriptions")
+
+
+@VALKEY_ONLY
+async def test_a_worker_that_stops_makes_room_for_another_one_that_looks_for_the_dead(app: App, look: Look) -> None:
+    app.task(name="t")(lambda: None)
+    async with app.worker(lease=FOREVER) as worker:
+        await until(lambda: look.client.zscore(keys.CHECKERS, worker.worker_id))
+    assert await look.client.zscore(keys.CHECKERS, worker.worker_id) is None
 
 
 async def _has(look: Look, worker_id: str, number: int) -> bool:

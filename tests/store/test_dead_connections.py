@@ -190,6 +190,13 @@ async def test_the_system_is_asked_to_keep_connections_alive(new_server: Callabl
     assert {name: raw.getsockopt(socket.IPPROTO_TCP, option) for name, option in found.items()} == {
         name: KEEPALIVE[name] for name in found
     }
+    probed = store.liveness.subscription("worker", probes=1.0)
+    await probed.open(lambda: None)
+    assert probed._connection is not None
+    assert probed._connection._transport is not None
+    raw = probed._connection._transport.get_extra_info("socket")
+    assert raw.getsockopt(socket.IPPROTO_TCP, found.get("TCP_KEEPIDLE", found.get("TCP_KEEPALIVE"))) == 1
+    probed.close()
     await store.close()
 
 

@@ -29,6 +29,8 @@ RETRY = 0.25
 """Seconds before the next try of a connection that cannot be made."""
 REFUSED = 30.0
 """The same if Redis refuses it."""
+IDLE = 8.0
+"""Seconds between two looks of a worker that does not look for dead ones, or knows of no other."""
 SHORTEST = 6.0
 """With shorter leases nobody is found dead by closed connections: leases are nearly as fast."""
 
@@ -55,8 +57,7 @@ class LivenessKeeper:
         self._worker_id = worker_id
         self._hooks = hooks
         self._may_check = looks_for_others and lease >= SHORTEST
-        self._idle = lease * 2 / 3
-        self._absences = Absences(worker_id, calm=lease, idle=self._idle)
+        self._absences = Absences(worker_id, calm=lease, idle=IDLE)
         self._looks = False
         """Whether this worker is one of the few that look for dead ones."""
         self._breaks = [0] * CONNECTIONS
@@ -91,6 +92,11 @@ class LivenessKeeper:
             for task in (*holding, looking):
                 task.cancel()
             await asyncio.gather(*holding, looking, return_exceptions=True)
+
+    async def leave(self, store: Store) -> None:
+        """This worker stops: another one may look for dead ones at once."""
+        if self._looks:
+            await store.liveness.leave(self._worker_id)
 
     async def _hold(self, store: Store, number: int) -> None:
         while True:
@@ -135,7 +141,7 @@ class LivenessKeeper:
             self._look_now.clear()
             asked, breaks = time.monotonic(), list(self._breaks)
             is_subscribed = bool(self._open)
-            pause = self._idle
+            pause = IDLE
             try:
                 report = await store.liveness.look(self._worker_id, may_check=self._may_check and is_subscribed)
                 pause = self._found(report, asked, breaks, is_subscribed=is_subscribed)
@@ -160,7 +166,7 @@ class LivenessKeeper:
             for broken in self._open.values():
                 broken.set()  # it leads to a server that no longer counts
         if not report.signs and not self._looks:
-            return self._idle
+            return IDLE
         self._looks = bool(report.signs)
         while self._recovered:
             self._absences.is_over(self._recovered.popleft())

@@ -42,6 +42,10 @@ class Liveness:
         signs = {text(rows[i]): Sign(int(rows[i + 1]), int(rows[i + 2])) for i in range(0, len(rows), 3)}
         return LivenessReport(now_ms, subscribers, taken, signs)
 
+    async def leave(self, worker_id: str) -> None:
+        """This worker looks for dead ones no more."""
+        await self._redis.command("ZREM", keys.CHECKERS, worker_id, key=keys.CHECKERS)
+
     async def judge(self, worker_id: str, count: int) -> None:
         """Note that so many leases of this worker were taken."""
         await self._redis.run(JUDGE, (keys.JUDGED,), [worker_id, count])

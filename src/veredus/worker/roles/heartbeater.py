@@ -176,6 +176,7 @@ class Heartbeater:
                     pass
             try:
                 await store.presence.leave(self._hooks.describe())
+                await self.liveness.leave(store)
             except StoreError:
                 pass  # the record expires by itself
         finally:
