@@ -16,6 +16,7 @@ from rich.table import Table
 
 from benchmarks.peers import others
 from benchmarks.peers.comparison import Comparison
+from benchmarks.peers.durable import DBOS, DurableComparison
 from benchmarks.peers.others import PEERS, Peer
 from benchmarks.peers.sides import OURS, Measuring, Side, asynq_release, go_side
 from benchmarks.report import bar_chart
@@ -26,7 +27,7 @@ FOLDER = Path(".bench")
 NO_GO = "GO ASYNQ IS NOT MEASURED: no Go toolchain is installed here. The rest is."
 FEWEST = 2_000
 BESIDE_GO = ("enqueue", "pick-up", "lateness", "recovery")
-NAMES = ("go", *(peer.name for peer in PEERS))
+NAMES = ("go", *(peer.name for peer in PEERS), DBOS.name)
 
 
 class Run:
@@ -36,6 +37,7 @@ class Run:
         self.sides = [OURS] if go is None else [OURS, go]
         self.comparison = Comparison()
         self.rates: dict[str, list[float]] = {}
+        self.durable = DurableComparison(FOLDER.resolve(), console) if DBOS.name in chosen.only else None
 
     def in_turns(self, number: int) -> list[Side]:
         """The other one first in every second round."""
@@ -90,6 +92,8 @@ class Run:
                 self.rates.setdefault(peer.name, []).append(rate)
             if "enqueue" in self.measures:
                 self.enqueue(number)
+            if self.durable is not None:
+                self.durable.round(number, self.measuring, self.console)
         if "pick-up" in self.measures:
             self.latency("now", "pick-up")
         if "lateness" in self.measures:
@@ -135,7 +139,7 @@ def main() -> None:
         "transport": chosen.transport, "server": f"Valkey {version}", "cores": os.cpu_count(), "rounds": chosen.rounds,
         "count": chosen.count, "python": platform.python_version(), "asynq": asynq_release() if go else None,
         "drain": {name: statistics.median(found) for name, found in run.rates.items()},
-        "rows": run.comparison.as_list(),
+        "rows": run.comparison.as_list(), "durable": {} if run.durable is None else run.durable.rates,
     }  # fmt: skip
     _report(console, run, peers, figures, as_json=chosen.json)
 
@@ -162,6 +166,8 @@ def _report(console: Console, run: Run, peers: list[Peer], figures: dict[str, An
         ratio = "" if name == OURS.name else f"{figures['drain'][OURS.name] / rate:.1f} x"
         table.add_row(name, f"{rate:,.0f}", ratio, remarks.get(name, "yes"))
     console.print(table)
+    if run.durable is not None:
+        console.print(run.durable.table())
     console.print(f"saved: {ARTIFACTS / 'peers.json'}, {ARTIFACTS / 'peers.svg'}", highlight=False)
 
 

@@ -3,6 +3,7 @@
 python -m benchmarks.peers.ours work URL
 python -m benchmarks.peers.ours enqueue URL one|concurrent|batch N
 python -m benchmarks.peers.ours send URL now|later|hang N
+python -m benchmarks.peers.ours steps URL N
 """
 
 from __future__ import annotations
@@ -46,12 +47,23 @@ async def send(how: str, count: int) -> None:
                 await stamp.enqueue(time.time())
 
 
+async def steps(each: int) -> None:
+    """Fifty tasks with so many steps."""
+    from benchmarks.tasks import app, steps
+
+    async with app:
+        await app.enqueue_many(steps.call(each) for _ in range(50))
+
+
 def main() -> None:
     what, url, *rest = sys.argv[1:]
     os.environ["VEREDUS_REDIS_URL"] = url
     if what == "work":
         command = [sys.executable, "-m", "veredus", "worker", "benchmarks.tasks:app", "-q", "bench"]
         os.execv(sys.executable, [*command, "--redis", url, "--log-level", "error"])
+    if what == "steps":
+        asyncio.run(steps(int(rest[0])))
+        return
     asyncio.run((enqueue if what == "enqueue" else send)(rest[0], int(rest[1])))
 
 

@@ -12,6 +12,7 @@ import pytest
 from benchmarks import picture
 from benchmarks.peers.__main__ import NO_GO
 from benchmarks.peers.comparison import Comparison
+from benchmarks.peers.durable import ratio
 from rich.console import Console
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +58,11 @@ def test_ratios_say_by_how_much_veredus_is_better() -> None:
     assert "5.00 x" in shown
     assert "250.00 x" in shown
     assert "none" in shown
+
+
+def test_durable_steps_are_compared_round_by_round() -> None:
+    """The machine was busy in the last round, for both."""
+    assert ratio([20_000.0, 18_000.0, 2_000.0], [100.0, 90.0, 20.0]) == 200.0
 
 
 def test_the_picture_takes_over_the_figures_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -46,8 +47,7 @@ class ChildTask(NamedTuple):
     @property
     def channel(self) -> str:
         """As it stands among those who wait for the child (lua/include/notify_waiters.lua)."""
-        parts = (self.parent_queue, self.parent, self.mark, self.name, str(self.position))
-        return "^" + "|".join(quote(part, safe="") for part in parts)
+        return f"{_fan_out_of(self.parent_queue, self.parent, self.mark, self.name)}|{self.position}"
 
 
 class EndedChild(NamedTuple):
@@ -127,10 +127,22 @@ def outcome_of(report: TaskReport) -> bytes:
     return child_failure("it is gone, and may or may not have run", "unknown")
 
 
+@lru_cache(256)
+def _fan_out_of(*parts: str) -> str:
+    """The part of a channel that all children of a fan-out share."""
+    return "^" + "|".join(quote(part, safe="") for part in parts)
+
+
+@lru_cache(256)
+def _parts_of(fan_out: bytes) -> list[str]:
+    return [unquote(part) for part in text(fan_out[1:]).split("|")]
+
+
 def _ended(queue: str, record: bytes) -> EndedChild:
     """`lua/include/notify_waiters.lua` writes it."""
     channel, rest = record.split(b" ", 1)
-    parent_queue, parent, mark, name, position = [unquote(part) for part in text(channel[1:]).split("|")]
+    fan_out, position = channel.rsplit(b"|", 1)
+    parent_queue, parent, mark, name = _parts_of(fan_out)
     key, report = heard(rest)
     task_id = key.removeprefix(keys.task_prefix(queue))
     child = ChildTask(queue, task_id, parent_queue, parent, mark, name, int(position))
