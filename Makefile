@@ -32,9 +32,10 @@ test: $(STAMP) ## all tests but those of test-servers, with short leases and sma
 test-servers: $(STAMP) ## the tests on clusters and Sentinel, with failovers, and beside the previous version
 	@$(BIN)/python -m pytest -n $(JOBS) -q $(SERVERS)
 
-check: $(STAMP) ## ruff and mypy --strict
+check: $(STAMP) ## ruff, mypy --strict; do the lists of mutants fit the source?
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m tools.mutants --check
 	@$(BIN)/mypy
 
 mutants: $(STAMP) ## break the source in every way that tests/mutants/ lists and see that the tests notice; LIST=file for one list

@@ -31,6 +31,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
         print(*problems, sep="\n", file=sys.stderr)
         print(f"{len(problems)} problems in the lists; nothing was run", file=sys.stderr)
         return 2
+    if options.check:
+        return 0
     mutants = [
         mutant for mutant in mutants if options.only in f"{mutant.place} {mutant.breaks} {' '.join(mutant.tests)}"
     ]
@@ -65,6 +67,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="copies to work in at once")
     parser.add_argument("--limit", type=float, default=NAMED_LIMIT, metavar="S", help="seconds for a mutant's tests")
     parser.add_argument("--whole", action="store_true", help="try what survives its tests on the whole suite")
+    parser.add_argument("--check", action="store_true", help="only see whether the lists fit the source")
     parser.add_argument("--json", action="store_true", help="the results as JSON on stdout")
     return parser.parse_args(argv)
 
