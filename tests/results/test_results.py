@@ -233,11 +233,29 @@ async def test_waiting_costs_no_commands(app: App, look: Look) -> None:
     await until(lambda: _is_waited_for(look, handles[-1]))
     before = await _commands(look)
     await pause(2.0, proves="nobody who waits asks again and again")
-    assert await _commands(look) - before <= 2  # the two INFO calls themselves
+    assert await _commands(look) - before <= 3, "the two INFO calls, and one look whether a Go server has started"
     assert len(await _listeners(look) - others) == 1
     for waiter in waiters:
         waiter.cancel()
     await asyncio.gather(*waiters, return_exceptions=True)
+
+
+async def test_what_is_awaited_before_any_worker_is_alive_is_kept_as_usual(app: App, look: Look) -> None:
+    """A Go server might be the first that serves the queue, and would keep nothing: the task says so, to Go."""
+
+    @app.task
+    async def same(value: str | None) -> str | None:
+        return value
+
+    handles = [await same.enqueue(value) for value in (None, "r")]
+    waiting = [asyncio.create_task(handle.result(PATIENCE)) for handle in handles]
+    for handle in handles:
+        await until(lambda handle=handle: _is_waited_for(look, handle))
+        assert (await look.message(handle.id)).retention == 60
+    async with app.worker(**FAST):
+        assert await asyncio.gather(*waiting) == [None, "r"]
+    assert await look.state(handles[0].id) == "gone"
+    assert (await look.message(handles[1].id)).retention == 600
 
 
 async def test_two_hundred_wait_at_once_on_one_connection(app: App, look: Look) -> None:

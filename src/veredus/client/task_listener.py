@@ -15,7 +15,7 @@ from veredus.errors import ConnectionLost, NotReady, StoreError
 from veredus.model.backoff import Backoff
 from veredus.store.connection.redis import Redis
 from veredus.store.connection.wakeups import Subscription
-from veredus.store.tasks.live_processes import LiveProcesses
+from veredus.store.tasks.live_processes import LiveProcess, LiveProcesses
 from veredus.store.tasks.results import DONE, GONE, Results, TaskReport, heard
 from veredus.wire import keys
 
@@ -26,6 +26,8 @@ LOOK = 15.0
 be dead without a sign. A listener without waiters ends at the same interval."""
 LOOK_BESIDE_GO = 1.0
 """The same where Go servers are alive."""
+CHECK_FOR_GO = 5.0
+"""Seconds after which waiters of a queue that no worker serves look whether a Go server has started."""
 MOST_BESIDE_GO = 500
 """Tasks that are read per interval; the others follow at the next one."""
 LAST_WORD = 0.5
@@ -40,9 +42,9 @@ class TaskListener:
     def __init__(self, redis: Redis, results: Results, *, patience: float = 5.0) -> None:
         self._results = results
         self._roll = LiveProcesses(redis)
-        self._beside_go = False
-        """Whether Go servers are alive, which do not announce how a task ended."""
-        self._checked_at = 0.0
+        self._members: list[LiveProcess] = []
+        """The worker processes that were alive at the last check."""
+        self._looked_at = 0.0
         self._patience = patience
         self.channel = keys.ends(os.urandom(8).hex())
         self._subscription = Subscription(redis, [self.channel], self._receive)
@@ -92,7 +94,7 @@ class TaskListener:
         give_up, backoff = time.monotonic() + patience, Backoff()
         while True:
             try:
-                return await self._results.look(queue, task_id, self.channel, beside_go=self._beside_go)
+                return await self._results.look(queue, task_id, self.channel, for_go=self._may_be_gos(queue))
             except (ConnectionLost, NotReady):
                 if time.monotonic() + backoff.next > give_up:
                     raise
@@ -139,6 +141,7 @@ class TaskListener:
             try:
                 await self._subscription.open(broken.set)
                 await self._check_for_go()
+                self._looked_at = time.monotonic()
                 self._open.set()
                 if again:
                     await self._look_at_all()
@@ -158,21 +161,39 @@ class TaskListener:
         """Runs until the connection breaks; returns True if there are no waiters left."""
         while not broken.is_set():
             try:
-                async with asyncio.timeout((LOOK_BESIDE_GO if self._beside_go else LOOK) * random.uniform(0.9, 1.1)):
+                async with asyncio.timeout(self._interval() * random.uniform(0.9, 1.1)):
                     await broken.wait()
             except TimeoutError:
                 if not self._inboxes:
                     return True
-                if time.monotonic() - self._checked_at < LOOK * 0.9:
-                    await self._look_at_all(MOST_BESIDE_GO)
+                if time.monotonic() - self._looked_at >= LOOK * 0.9:
+                    self._looked_at = time.monotonic()
+                    await self._subscription.ping()
+                    await self._check_for_go()
+                    await self._look_at_all()
                     continue
-                await self._subscription.ping()
-                await self._check_for_go()
-                await self._look_at_all()
+                if not self._is_beside_go:
+                    await self._check_for_go()
+                if self._is_beside_go:
+                    await self._look_at_all(MOST_BESIDE_GO)
         return False
 
+    def _interval(self) -> float:
+        if self._is_beside_go:
+            return LOOK_BESIDE_GO
+        return min(CHECK_FOR_GO, LOOK) if any(self._may_be_gos(queue) for queue, _ in self._tasks.values()) else LOOK
+
     async def _check_for_go(self) -> None:
-        self._beside_go, self._checked_at = await self._roll.has_go(), time.monotonic()
+        self._members = await self._roll.members()
+
+    @property
+    def _is_beside_go(self) -> bool:
+        """Whether Go servers are alive, which do not announce how a task ended."""
+        return any(member.is_go for member in self._members)
+
+    def _may_be_gos(self, queue: str) -> bool:
+        """Whether a Go server may run the tasks of this queue: also one that starts later, if nobody serves it."""
+        return self._is_beside_go or not any(queue in member.server.queues for member in self._members)
 
     async def _look_at_all(self, most: int | None = None) -> None:
         waited = dict(itertools.islice(self._tasks.items(), most))

@@ -71,6 +71,16 @@ class MessageTemplate:
 _EMPTY = TaskMessage(type="", id="", queue="")
 
 
+KEPT_FOR_WAITERS = 60
+"""Seconds for which a task is kept that Go may run while a producer waits for it; below 128."""
+_FOR_WAITERS = bytes((96, 128 + KEPT_FOR_WAITERS, 0))
+
+
+def is_kept_for_waiters(data: bytes) -> bool:
+    """Whether the retention of this message is the one that `lua/result/await.lua` gave it, and not its sender."""
+    return data.endswith(_FOR_WAITERS)
+
+
 def decode_task(data: bytes) -> TaskMessage:
     """The message in these bytes. Raises UndecodableMessage, also for bytes that parse but have no type."""
     return _decode_alike(data) or _decode(data)

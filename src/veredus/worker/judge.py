@@ -12,6 +12,7 @@ from veredus.handlers.request_answers import RequestAnswers
 from veredus.model.request import SESSION
 from veredus.model.verdict import CANCELLATIONS, End, Outcome, Verdict, asked_retry, judge, wraps
 from veredus.store.tasks.work import Work
+from veredus.wire.messages import is_kept_for_waiters
 from veredus.worker.attempt import Attempt
 from veredus.worker.config import WorkerConfig
 
@@ -31,7 +32,10 @@ class Judge:
         self._result_ttl = result_ttl
 
     def succeeded(self, attempt: Attempt, outcome: Outcome) -> Verdict:
-        """The verdict on an attempt without an error. No hook is called."""
+        """The verdict on an attempt without an error. No hook is called. Waiters are notified, so that nothing has to
+        be kept for them."""
+        if is_kept_for_waiters(attempt.data):
+            attempt.message.retention = 0
         return judge(attempt.message, outcome, result_ttl=self._result_ttl, is_failure=False)
 
     async def failed(self, attempt: Attempt, outcome: Outcome) -> Verdict:

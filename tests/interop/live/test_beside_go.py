@@ -18,6 +18,7 @@ from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
 from veredus import ResultGone
+from veredus.client import task_listener
 
 pytestmark = VALKEY_ONLY
 SLOW = {"behave": "wait", "ms": 60_000, "times": 1}
@@ -111,6 +112,41 @@ async def test_a_result_that_go_wrote_reaches_whoever_waits_without_a_retention(
         await until(app.inspector().servers)
         handle = await app.enqueue("go:work", {"result": '{"n":7}'}, queue="for-go", delay=1.5)
         assert await handle.result(timeout=20) == {"n": 7}
+
+
+@pytest.mark.parametrize("payload", [{"result": '{"n":7}'}, {}], ids=["a result", "nothing"])
+async def test_whoever_waits_is_told_soon_by_a_go_server_that_starts_later(
+    program: Path, url: str, redis_client: Any, payload: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody serves the queue when the waiting begins."""
+    monkeypatch.setattr(task_listener, "CHECK_FOR_GO", 0.3)
+    side = PythonSide(url)
+    async with side.app as app, go_peer(program, url) as peer:
+        handle = await app.enqueue("go:work", payload, queue="for-go")
+        waiting = _result(handle)
+        await until(lambda: redis_client.hexists(f"asynq:{{for-go}}:t:{handle.id}", "waited"))
+        await peer.serve("go:work", queue="for-go")
+        value, ended = await waiting
+        assert value == ({"n": 7} if payload else None)
+        assert ended - peer.ran[0]["at"] < 5
+    assert await check_invariant(redis_client) == []
+
+
+async def test_what_is_kept_for_whoever_waits_is_not_kept_if_we_run_it(
+    program: Path, url: str, redis_client: Any
+) -> None:
+    side, look = PythonSide(url), Look(redis_client, "shared")
+    async with side.app as app, go_peer(program, url) as peer:
+        handles = [await app.enqueue("py:work", {"result": result}, queue="shared") for result in ("", "r")]
+        waiting = [_result(handle) for handle in handles]
+        for handle in handles:
+            await until(lambda id=handle.id: redis_client.hexists(f"asynq:{{shared}}:t:{id}", "waited"))
+            assert (await peer.task("shared", handle.id))["retention"] == 60
+        async with app.worker("shared", **FAST):
+            assert [(await wait)[0] for wait in waiting] == [None, "r"]
+        assert await look.state(handles[0].id) == "gone"
+        assert (await peer.task("shared", handles[1].id))["retention"] == 600
+    assert await check_invariant(redis_client) == []
 
 
 async def test_waiting_for_a_task_does_not_change_the_retention_that_it_was_sent_with(program: Path, url: str) -> None:

@@ -60,10 +60,6 @@ class LiveProcesses(InspectPart):
         names = (keys.server(*identity), keys.types(*identity), keys.details(*identity))
         return int(await self.redis.run(ASK, names, (verb,)))
 
-    async def has_go(self) -> bool:
-        """Whether a Go server is alive: one that does not declare its types."""
-        return any(member.is_go for member in await self.members())
-
     async def unserved(self, queue: str, types: Iterable[str]) -> list[str]:
         """Those of the types for which no live worker of this queue has a handler; nothing if the queue has no
         worker. A Go worker does not declare its types: it may have a handler for any."""

@@ -10,6 +10,7 @@ from veredus.store.connection.redis import Redis, ScriptCall
 from veredus.store.connection.scripts import load
 from veredus.store.inspect.inspect_part import text
 from veredus.wire import keys
+from veredus.wire.messages import KEPT_FOR_WAITERS
 
 AWAIT = load("result/await", keys="task", args="channel keep_s")
 PROGRESS = load("result/progress", keys="lease", args="queue_prefix task_id owner progress")
@@ -22,8 +23,6 @@ EXPIRED = "expired"
 COMPLETED = "completed"
 ARCHIVED = "archived"
 PROGRESSED = "progress"
-KEPT_FOR_WAITERS = 60
-"""Seconds for which a task is kept that Go may run while a producer waits for it; below 128, to fit in one byte."""
 ENDS = frozenset({GONE, DONE, CANCELLED, EXPIRED, COMPLETED, ARCHIVED})
 """States in which nothing more happens; only the last two leave anything behind."""
 
@@ -53,13 +52,13 @@ class Results:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
-    async def look(self, queue: str, task_id: str, channel: str = "", *, beside_go: bool = False) -> TaskReport:
+    async def look(self, queue: str, task_id: str, channel: str = "", *, for_go: bool = False) -> TaskReport:
         """How a task ended. Unless it has ended, `channel` will be notified when it does.
 
-        `beside_go`: a Go server may run it, which deletes a task without a retention and notifies nobody. While a
+        `for_go`: a Go server may run it, which deletes a task without a retention and notifies nobody. While a
         producer waits, the task gets a retention of a minute.
         """
-        keep = KEPT_FOR_WAITERS if beside_go else 0
+        keep = KEPT_FOR_WAITERS if for_go else 0
         return _sight(await self._redis.run(AWAIT, (keys.task(queue, task_id),), (channel, keep)))
 
     async def look_at_all(self, tasks: Sequence[tuple[str, str]], channel: str) -> list[TaskReport]:
