@@ -27,6 +27,7 @@
     │   ├── StepChanged        a fan-out has other children than at the last attempt
     │   ├── WouldWaitForItself  a child could only begin when its parent has ended
     │   └── ConcurrentDurableCall  two durable calls of one handler at once that look the same later
+    │       └── ConcurrentWait     a wait while another durable call is open
     ├── QueueError
     │   ├── QueueNotFound      no queue with this name was ever used
     │   ├── QueueNotEmpty      the queue still has tasks
@@ -57,6 +58,7 @@ Raised by handlers, to control what happens next (they are not errors of Veredus
     Retry        run the task again, after a time of its own, counted as a retry or not
     ResultError  the handler's return value cannot be stored: archive at once
     StepResultError  the same for a step, and for too many of them; the task can be run again from there
+    RunTooOld    a durable task began longer ago than the worker's max_run_age: archive at once
     RevokeTask   delete the task, counted as processed, not as failed
     Refused      answer a client's request with this error, whatever retries are left
 """
@@ -237,6 +239,10 @@ class StepFailed(TaskError):
 
 class ConcurrentDurableCall(TaskError):
     """Two durable calls of one handler at once that would look the same at a replay."""
+
+
+class ConcurrentWait(ConcurrentDurableCall):
+    """A wait while another durable call of the handler is open. To wait for many things, use `gather`."""
 
 
 class QueueError(VeredusError):
@@ -428,6 +434,11 @@ class ResultError(SkipRetry):
 class StepResultError(ResultError):
     """What a step returned cannot be kept, or no longer fits its annotation, or there are too many steps. The task is
     archived at once; run again, it continues after the last step that was kept."""
+
+
+class RunTooOld(SkipRetry):
+    """A durable task began longer ago than the setting `max_run_age` allows. It is archived; run it from its start, or
+    raise the setting and run it again."""
 
 
 class RevokeTask(Exception):

@@ -123,6 +123,7 @@ app = Probe()
         (["--retry-while-running"], "{'retry_while_running': True}"),
         (["--no-share-with-go"], "{'share_with_go': False}"),
         (["--max-crashes", "7"], "{'max_crashes': 7}"),
+        (["--max-run-age", "720h"], "{'max_run_age': 2592000.0}"),
     ],
 )
 def test_options_of_the_command_are_settings_of_the_worker(shop: Shop, args: list[str], setting: str) -> None:

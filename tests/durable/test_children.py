@@ -16,6 +16,7 @@ from veredus.errors import ChildFailed, ConfigError, ConnectionLost, TaskFailed
 from veredus.process.outage_log import OutageLog
 from veredus.store.store import Store
 from veredus.store.tasks.orphans import Orphans
+from veredus.store.tasks.runs import DurableRuns
 from veredus.wire import keys
 from veredus.worker.roles import child_relayer
 
@@ -49,6 +50,52 @@ async def test_results_come_in_the_order_of_the_calls(app: App, look: Look) -> N
         assert await (await parent.enqueue(0)).result(timeout=20) == []
     assert sorted(ran) == list(range(1203))
     assert len(begun) == 3
+
+
+async def test_ruling_16_many_results_are_read_in_pages(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    double, _ = declare(app)
+    read: list[int] = []
+    kids_in = DurableRuns.kids_in
+
+    async def counted(self: DurableRuns, *args: Any) -> dict[int, bytes]:
+        found = await kids_in(self, *args)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(DurableRuns, "kids_in", counted)
+
+    @app.task
+    async def parent() -> int:
+        total = 0
+        async for result in current().gather_each("pages", [double.call(n) for n in range(1203)]):
+            total += result
+        return total
+
+    async with app.worker(**SETTINGS):
+        assert await (await parent.enqueue()).result(timeout=60) == 1202 * 1203
+    assert read == [1000, 203]
+
+
+async def test_ruling_16_too_many_bytes_for_a_list_say_how_to_read_them(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.handlers.fan_out.LARGEST_RESULTS", 1000)
+
+    @app.task
+    async def page(n: int) -> str:
+        return "x" * 300
+
+    @app.task
+    async def parent(in_pages: bool) -> int:
+        calls = [page.call(n) for n in range(5)]
+        if in_pages:
+            return sum([len(one) async for one in current().gather_each("pages", calls)])
+        return len(await current().gather("pages", calls))
+
+    async with app.worker(**SETTINGS):
+        with pytest.raises(TaskFailed, match=r"more than 1,000 bytes: read them one after the other, with `async for"):
+            await (await parent.enqueue(False)).result(timeout=20)
+        assert await (await parent.enqueue(True)).result(timeout=20) == 1500
 
 
 async def test_one_slot_is_enough_for_parents_and_children(app: App) -> None:
@@ -447,3 +494,32 @@ async def test_children_that_end_while_a_worker_stops_are_reported_before_it_goe
     await role.run()
     assert relayed == ["q"]
     assert ("Redis is not available: away" in caplog.text) == away
+
+
+async def test_those_that_follow_a_parent_see_how_many_children_have_ended(app: App, look: Look) -> None:
+    double, _ = declare(app)
+    seen: list[tuple[float, str]] = []
+
+    @app.task
+    async def parent() -> list[int]:
+        return await current().gather("pages", [double.using(queue="other").call(n) for n in range(4)])
+
+    async with app.worker("default", **SETTINGS):
+        handle = await parent.enqueue()
+
+        async def follow() -> None:
+            async for step in handle.progress():
+                seen.append((step.share, step.note))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(follow())
+            await parked(look, handle.id)
+
+            async def is_followed() -> bool:
+                return "waited" in await look.fields(handle.id)
+
+            await until(is_followed)
+            async with app.worker("other", **{**SETTINGS, "concurrency": 1}):
+                assert await handle.result(timeout=20) == [0, 2, 4, 6]
+    assert seen[-1] == (1.0, "pages: 4 of 4")
+    assert [note.startswith("pages: ") for _, note in seen] == [True] * len(seen)

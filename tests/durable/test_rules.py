@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from veredus import SkipRetry, current
-from veredus.errors import ConcurrentDurableCall, ConfigError, StepFailed, StepResultError
+from veredus.errors import ConcurrentDurableCall, ConcurrentWait, ConfigError, StepFailed, StepResultError
 from veredus.handlers.context import Context
 from veredus.model.durable import STEP, CallNames, OpenCalls, event_of, shown_name
 from veredus.model.job import Job
@@ -47,5 +47,5 @@ def test_one_name_is_not_open_twice() -> None:
     calls.leave("s:a", is_wait=False)
     calls.leave("s:b", is_wait=False)
     calls.enter("z:nap", is_named=True, is_wait=True)
-    with pytest.raises(ConcurrentDurableCall, match="one thing at a time"):
+    with pytest.raises(ConcurrentWait, match="one thing at a time"):
         calls.enter("s:a", is_named=True, is_wait=False)

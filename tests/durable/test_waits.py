@@ -293,7 +293,7 @@ async def test_two_waits_at_once_are_refused(app: App) -> None:
         await asyncio.gather(current().step(slow, name="slow"), current().sleep("nap", 1))
 
     async with app.worker(**SETTINGS):
-        with pytest.raises(TaskFailed, match="ConcurrentDurableCall: 'b' while 'a' is not finished"):
+        with pytest.raises(TaskFailed, match="ConcurrentWait: 'b' while 'a' is not finished"):
             await (await waits.enqueue()).result(timeout=20)
         with pytest.raises(TaskFailed, match="'nap' while 'slow' is not finished"):
             await (await beside_a_step.enqueue()).result(timeout=20)

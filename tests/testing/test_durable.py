@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -103,3 +104,26 @@ async def test_what_a_crash_needs(given: dict[str, Any]) -> None:
     async with App().test() as q:
         with pytest.raises(ConfigError, match="after: got"):
             q.crash(**given)
+
+
+async def test_a_run_that_began_too_long_ago_is_archived_while_it_waits() -> None:
+    app = App()
+
+    @app.task(retention=60)
+    async def order(days: float | None) -> str:
+        if days is None:
+            return str(await current().wait_for("never"))
+        await current().sleep("nap", timedelta(days=days))
+        return "awake"
+
+    async with app.test(max_run_age=timedelta(days=30).total_seconds()) as q:
+        short, long, endless = [await order.enqueue(days) for days in (29, 31, None)]
+        await q.advance(timedelta(days=29))
+        assert await short.result() == "awake"
+        await q.advance(timedelta(days=1, seconds=1))
+        for one in (long, endless):
+            with pytest.raises(
+                TaskFailed, match="RunTooOld: this run began 2,592,000 s ago, and may go on for 2,592,000"
+            ):
+                await one.result()
+            assert (await one.status()).retried == 0

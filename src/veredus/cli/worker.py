@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from veredus.cli.common import Duration
 from veredus.cli.groups import StartGroup
 from veredus.cli.loading import load_app
 from veredus.cli.logs import LEVELS, configure, show_server
@@ -73,6 +74,7 @@ worker.add_command(stop)
 @click.option("--shutdown-timeout", type=float, metavar="SECONDS", help="Time for running handlers (default 25).")
 @click.option("--lease", type=float, metavar="SECONDS", help="Lease time without a heartbeat (default 12).")
 @click.option("--max-crashes", type=int, help="Archive a task after this many worker crashes (default 3; 0: never).")
+@click.option("--max-run-age", type=Duration(), help="Archive durable tasks that began longer ago, such as 720h.")
 @click.option("--retry-while-running", is_flag=True, help="Retry at the deadline even if the handler still runs.")
 @click.option(
     "--no-share-with-go", "share_with_go", flag_value=False, default=None, help="Do not leave tasks for Go servers."

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple, cast, overload
 
 from veredus.errors import ConfigError
 from veredus.handlers.durable_run import DurableRun, HandlerParked
-from veredus.handlers.fan_out import gather
-from veredus.handlers.steps import STEP_KEY, step
+from veredus.handlers.fan_out import each_result, gather, gathered
+from veredus.handlers.running_step import STEP
+from veredus.handlers.steps import step
 from veredus.model.durable import KEPT
 from veredus.wire.results import result_decoder
 
@@ -89,10 +90,10 @@ class DurableCalls:
     def step_key(self) -> str:
         """Inside a step: a text that is the same whenever this step of this run is repeated. Give it to the other side
         as its idempotency key, because a crash right after the effect repeats the step."""
-        try:
-            return STEP_KEY.get()
-        except LookupError:
-            raise LookupError("step_key works only inside a function that current().step(...) runs") from None
+        running = STEP.get()
+        if running is None:
+            raise LookupError("step_key works only inside a function that current().step(...) runs")
+        return running.key
 
     @property
     def parking(self) -> bool:
@@ -141,6 +142,27 @@ class DurableCalls:
         if results is None:
             await self._durable().left()
         return results or []
+
+    @overload
+    def gather_each(
+        self, name: str, calls: Iterable[Call[T]], *, return_errors: Literal[False] = False
+    ) -> AsyncIterator[T]: ...
+    @overload
+    def gather_each(
+        self, name: str, calls: Iterable[Call[T]], *, return_errors: bool
+    ) -> AsyncIterator[T | ChildFailed]: ...
+    async def gather_each(
+        self, name: str, calls: Iterable[Call[T]], *, return_errors: bool = False
+    ) -> AsyncIterator[Any]:
+        """`gather` for many or large results: `async for result in job.gather_each("pages", calls)`. They are read in
+        pages of 1,000. The children run all at once; the first result comes when all have ended."""
+        run, children, listed = self._durable(), self._children(), list(calls)
+        found = await gathered(run, children, name, listed)
+        if found is None:
+            await run.left()
+            return
+        async for result in each_result(run, children, found, listed, return_errors=return_errors):
+            yield result
 
     def gather_sync(self, name: str, calls: Iterable[Call[T]], *, return_errors: bool = False) -> list[T]:
         """`gather` for handlers in threads."""

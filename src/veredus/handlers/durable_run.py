@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from veredus.clock import Clock
-from veredus.errors import ConnectionLost, LeaseLost, NotReady, ServerFull
+from veredus.errors import ConnectionLost, LeaseLost, NotReady, RunTooOld, ServerFull
 from veredus.events import Event, TaskParked, TaskWoken
 from veredus.model.backoff import Backoff
 from veredus.model.durable import (
@@ -59,6 +59,8 @@ class Surroundings(NamedTuple):
     run_sync: Callable[[Callable[[], Any]], Awaitable[Any]]
     """Runs a function in a thread."""
     tell: Callable[[Event], None]
+    max_age_ms: int = 0
+    """A run that began longer ago is archived; 0 for never."""
     crash: Callable[[str, str, int], bool] | None = None
     """In tests: asked `inside` each step before its result is written and `after` each durable call, with its name and
     number. If it returns True, the worker has died there."""
@@ -78,7 +80,7 @@ class DurableRun:
         """Failed steps that the handler has caught: they are stored with its next write."""
         self.names, self.open_calls = CallNames(), OpenCalls()
         self._opening: asyncio.Task[None] | None = None
-        self._now_ms = 0
+        self._now_ms = self._began_ms = 0
         self._leaving: set[asyncio.Future[None]] = set()
         self._is_lost = False
         self.mark = ""
@@ -172,6 +174,9 @@ class DurableRun:
         return value
 
     def leave(self, wait: Wait) -> None:
+        last = self._began_ms + self._around.max_age_ms
+        if self._around.max_age_ms and not 0 < wait.ends <= last:
+            wait = wait._replace(ends=last)  # at that instant somebody has to archive it
         self.parking = True
         self.tell(TaskParked(self.job.queue, self.job.type, wait.kind))
         self._around.park(wait)
@@ -217,9 +222,16 @@ class DurableRun:
         else:
             self._now_ms, self.mark, self.order_key = opened.now_ms, opened.mark, opened.order_key
             self._note_wake(opened)
+            self._began_ms = int(opened.fields.get(BEGAN, b"%d" % opened.now_ms))
+            self._check_age()
             self.fields = {field: value for field, value in opened.fields.items() if not field.startswith(BEGAN)}
             if opened.was_archived:
                 await self._forget_failures()
+
+    def _check_age(self) -> None:
+        age, most = self._now_ms - self._began_ms, self._around.max_age_ms
+        if most and age >= most:
+            raise RunTooOld(f"this run began {age / 1000:,.0f} s ago, and may go on for {most / 1000:,.0f} s")
 
     def _note_wake(self, opened: OpenedRun) -> None:
         """Tell how long after the end of its wait the handler runs again."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from veredus.client.call import Call
 from veredus.client.children import ChildSender, ParentTask, digest_of
@@ -16,6 +17,7 @@ from veredus.model.durable import (
     BEGAN,
     FAILED,
     GATHER,
+    LARGEST_RESULTS,
     PORTION,
     FanOutRecord,
     Wait,
@@ -25,35 +27,68 @@ from veredus.model.durable import (
     shown_name,
 )
 from veredus.store.tasks.children import ChildTask
-from veredus.store.tasks.runs import JoinRow
+from veredus.store.tasks.runs import KIDS, JoinRow
 
 if TYPE_CHECKING:
     from veredus.handlers.durable_run import DurableRun
 
 
-async def gather(
-    run: DurableRun, sender: ChildSender, name: str, calls: Sequence[Call[Any]], *, return_errors: bool
-) -> list[Any] | None:
-    """The results of children, in the order of the calls; None once the handler was asked to leave."""
+class Gathered(NamedTuple):
+    """A fan-out whose children have all ended."""
+
+    key: str
+    record: FanOutRecord
+
+
+async def gathered(run: DurableRun, sender: ChildSender, name: str, calls: Sequence[Call[Any]]) -> Gathered | None:
+    """Enqueue children and wait for all of them; None if the handler is to leave."""
     await run.check_alive(check_durable_name("name", name))
     field = run.names.take(GATHER, name)
     run.open_calls.enter(field, is_named=True, is_wait=True)
     try:
         await run.read()
+        key = field[len(GATHER) :]
         if not calls:
             run.passed(field)
-            return []
-        key = field[len(GATHER) :]
+            return Gathered(key, FanOutRecord(0, "", 0, ()))
         record = await _spawn(run, sender, key, calls)
         run.fan_outs[key] = record
         if ALL_THERE + key in run.fields:
-            outcomes = await _outcomes(run, key, record)
             run.passed(field)
-            return _results(run, sender, key, calls, outcomes, return_errors=return_errors)
+            return Gathered(key, record)
         run.leave(Wait("children", 0, ALL_THERE + key))
         return None
     finally:
         run.open_calls.leave(field, is_wait=True)
+
+
+async def gather(
+    run: DurableRun, sender: ChildSender, name: str, calls: Sequence[Call[Any]], *, return_errors: bool
+) -> list[Any] | None:
+    """The results of children, in the order of the calls; None if the handler is to leave."""
+    found = await gathered(run, sender, name, calls)
+    if found is None:
+        return None
+    results: list[Any] = []
+    size = 0
+    async for start, outcomes in _pages(run, found):
+        size += sum(map(len, outcomes.values()))
+        if size > LARGEST_RESULTS:
+            raise StepResultError(
+                f"gather {shown_name(GATHER + found.key)!r}: its results have more than {LARGEST_RESULTS:,} bytes: "
+                "read them one after the other, with `async for result in job.gather_each(...)`"
+            )
+        results += _results(run, sender, found.key, calls, start, outcomes, return_errors=return_errors)
+    return results
+
+
+async def each_result(
+    run: DurableRun, sender: ChildSender, found: Gathered, calls: Sequence[Call[Any]], *, return_errors: bool
+) -> AsyncIterator[Any]:
+    """The results of children, in the order of the calls, read in pages."""
+    async for start, outcomes in _pages(run, found):
+        for result in _results(run, sender, found.key, calls, start, outcomes, return_errors=return_errors):
+            yield result
 
 
 async def _spawn(run: DurableRun, sender: ChildSender, key: str, calls: Sequence[Call[Any]]) -> FanOutRecord:
@@ -113,20 +148,24 @@ def _queues(calls: Sequence[Call[Any]]) -> tuple[tuple[str, int, bool], ...]:
     return tuple((queue, sum(1 for _ in group), kept) for (queue, kept), group in rows)
 
 
-async def _outcomes(run: DurableRun, key: str, record: FanOutRecord) -> dict[int, bytes]:
-    """Those of all children. Outcomes that have lapsed meanwhile may still stand with the children themselves."""
-    job, store = run.job, run.store
-    outcomes = await run.insist(lambda: store.runs.kids(job.queue, job.id, run.mark, key, record.size))
-    lapsed = [
-        ChildTask(queue, child_id(job.id, run.mark, key, at), job.queue, job.id, run.mark, key, at)
-        for at, queue in enumerate(record.queue_of())
-        if at not in outcomes
-    ]
-    if lapsed:
-        found = await run.insist(lambda: store.children.look(lapsed))
-        outcomes |= {one.child.position: one.outcome for one in found if one.outcome is not None}
-    unknown = child_failure("its result is no longer kept", "unknown")
-    return {child.position: unknown for child in lapsed} | outcomes
+async def _pages(run: DurableRun, found: Gathered) -> AsyncIterator[tuple[int, dict[int, bytes]]]:
+    """The outcomes of 1,000 children at a time, with the position of the first. Those that have lapsed meanwhile may
+    still stand with the children themselves."""
+    job, store, (key, record) = run.job, run.store, found
+    queues = record.queue_of()
+    for start in range(0, record.size, KIDS):
+        chunk, end = start // KIDS, min(start + KIDS, record.size)
+        outcomes = await run.insist(partial(store.runs.kids_in, job.queue, job.id, run.mark, key, chunk))
+        lapsed = [
+            ChildTask(queues[at], child_id(job.id, run.mark, key, at), job.queue, job.id, run.mark, key, at)
+            for at in range(start, end)
+            if at not in outcomes
+        ]
+        if lapsed:
+            seen = await run.insist(partial(store.children.look, lapsed))
+            outcomes |= {one.child.position: one.outcome for one in seen if one.outcome is not None}
+        unknown = child_failure("its result is no longer kept", "unknown")
+        yield start, {child.position: unknown for child in lapsed} | outcomes
 
 
 def _results(
@@ -134,13 +173,14 @@ def _results(
     sender: ChildSender,
     key: str,
     calls: Sequence[Call[Any]],
+    start: int,
     outcomes: dict[int, bytes],
     *,
     return_errors: bool,
 ) -> list[Any]:
-    """Raises the error of the first child that failed, unless errors are returned."""
+    """Of one page. Raises the error of the first child that failed, unless errors are returned."""
     found: list[Any] = []
-    for at, call in enumerate(calls):
+    for at, call in enumerate(calls[start : start + len(outcomes)], start):
         outcome = outcomes[at]
         if outcome[:1] == FAILED:
             error = _error(child_id(run.job.id, run.mark, key, at), call.type, outcome)

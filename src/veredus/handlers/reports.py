@@ -69,9 +69,11 @@ class Reports:
         on_park: Callable[[Context], None],
         children: ChildSender,
         bus: Bus,
+        max_run_age: float,
     ) -> None:
         """`threads` run steps that are not async. `on_park`: this handler waits for something, and is to leave."""
         self._bus = bus
+        self._max_run_age_ms = round(max_run_age * 1000)
         self.crash: Callable[[Context, str, str, int], bool] | None = None
         """In tests: see `Surroundings.crash`."""
         self._threads = threads
@@ -126,7 +128,7 @@ class Reports:
             self._on_park(context)
 
         crash = None if self.crash is None else functools.partial(self.crash, context)
-        around = Surroundings(self._clock, park, self._threads.submit, self._bus.emit, crash)
+        around = Surroundings(self._clock, park, self._threads.submit, self._bus.emit, self._max_run_age_ms, crash)
         return DurableRun(self._store, context.job, owner, around)
 
     def run_blocking(self, coroutine: Coroutine[Any, Any, Any]) -> Any:

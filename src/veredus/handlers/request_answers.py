@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from veredus.client.trace_metadata import with_trace
 from veredus.errors import ConfigError, ConnectionLost, NotReady, OutboxFull, ServerFull, StoreError
+from veredus.handlers.running_step import STEP
 from veredus.model.backoff import Backoff
 from veredus.model.delivery import MAX_BODY, PushResult, PushStatus, SyncHint
 from veredus.model.frames import ErrorCode, Kind, Message
@@ -68,8 +69,10 @@ class RequestClient:
     ) -> PushResult | None:
         """Send the client a notification now, or right before or after the response to its request.
 
-        Notifications are numbered in the order of the calls, so that a retried task does not repeat earlier ones. A
-        notification `before` or `after` the response is written together with it; the return value is None.
+        Notifications are numbered in the order of the calls, so that a retried task does not repeat earlier ones; in a
+        step of a durable handler, in the order of the calls of that step. A notification `before` or `after` the
+        response is written together with it; the return value is None. Inside a step only `now` is possible, because a
+        step that is kept does not run again when the response is written.
 
         `full` is what happens while the client's log of unread messages is full: `wait` waits until the request's
         deadline and then drops the notification; `drop` drops it at once; `raise` raises OutboxFull. The response has
@@ -80,6 +83,11 @@ class RequestClient:
         hint = WHEN.get(when)
         if hint is None:
             raise ConfigError("when", when, f"one of {', '.join(WHEN)}", known=WHEN)
+        running = STEP.get()
+        if running is not None and hint is not SyncHint.IMMEDIATE:
+            raise ConfigError(
+                "when", when, "now, inside a step: what comes before or after the response is sent outside"
+            )
         now = self._clock.time()
         raw = isinstance(payload, bytes | bytearray | memoryview)
         body = bytes(payload) if raw else b"" if payload is None else encode_value(payload)
@@ -104,8 +112,10 @@ class RequestClient:
         if hint is SyncHint.AFTER_RESPONSE:
             self.afters.append(stored)
             return None
-        self._notified += 1
         expiry = "" if ttl is None else f"+{math.ceil(seconds('ttl', ttl) * 1000)}"
+        if running is not None:
+            return await self._append(Append(self.session, stored, expiry, running.next_notify()), full)
+        self._notified += 1
         row = Append(self.session, stored, expiry, notify=(self.request, self._notified))
         return await self._append(row, full)
 

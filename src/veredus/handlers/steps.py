@@ -7,7 +7,6 @@ import inspect
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from contextvars import ContextVar
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from veredus.client.trace_metadata import STEP_SPANS
 from veredus.errors import LeaseLost, PayloadError, ResultError, RevokeTask, SkipRetry, StepFailed, StepResultError
 from veredus.events import StepEnded
+from veredus.handlers.running_step import STEP as RUNNING
+from veredus.handlers.running_step import RunningStep
 from veredus.model.durable import (
     LARGEST_RESULT,
     MOST_FIELDS,
@@ -33,7 +34,6 @@ from veredus.wire.results import Decode, encode_result, result_decoder
 if TYPE_CHECKING:
     from veredus.handlers.durable_run import DurableRun
 
-STEP_KEY: ContextVar[str] = ContextVar("veredus_step_key")
 NOT_FAILURES = (SkipRetry, RevokeTask, StepFailed, LeaseLost)
 """Errors in a step that are about the whole task."""
 
@@ -79,7 +79,7 @@ async def _run(
         run.tell(StepEnded(run.job.queue, run.job.type, "failed" if is_failure else "done", took))
         return StepRecord(is_failure, began_ms, round(took * 1e6), run.job.retried + 1, data)
 
-    token = STEP_KEY.set(f"{run.job.id}:{run.mark}:{shown_name(field)}")
+    token = RUNNING.set(RunningStep(f"{run.job.id}:{run.mark}:{shown_name(field)}"))
     try:
         if STEP_SPANS:
             with ExitStack() as spans:
@@ -95,7 +95,7 @@ async def _run(
         run.keep_failure(field, failed.pack())
         raise StepFailed(shown_name(field), *failed.failure) from exc
     finally:
-        STEP_KEY.reset(token)
+        RUNNING.reset(token)
     done = record(False, _encoded(shown_name(field), value))
     run.inside(field)
     await run.write({field: done.pack()})

@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from veredus.errors import ConcurrentDurableCall, ConfigError
+from veredus.errors import ConcurrentDurableCall, ConcurrentWait, ConfigError
 from veredus.model.names import is_utf8
 
 MOST_FIELDS = 10_000
 """Steps and waits of one run: a handler reads all of them when it begins again."""
 LARGEST_RESULT = 1024 * 1024
 """Bytes of one step's result, or of an event."""
+LARGEST_RESULTS = 16 * 1024 * 1024
+"""Bytes of all results that one gather returns in a list."""
 LONGEST_NAME = 200
 EVENT_TTL = 7 * 86400.0
 RESERVED = "veredus:"
@@ -144,7 +146,7 @@ class OpenCalls:
 
     def enter(self, field: str, *, is_named: bool, is_wait: bool) -> None:
         if self._open and (is_wait or self._waits):
-            raise ConcurrentDurableCall(
+            raise ConcurrentWait(
                 f"{shown_name(field)!r} while {self._other()!r} is not finished: a handler waits for one thing "
                 "at a time"
             )

@@ -80,9 +80,17 @@ class RunInfo:
     """In the order in which they began."""
     waiting: str = ""
     """What it waits for; empty while it does not wait."""
+    began_ms: int = 0
+    """When it began, in Unix ms."""
 
     def as_dict(self) -> dict[str, Any]:
-        return {"mark": self.mark, "waiting": self.waiting, "steps": [one.as_dict() for one in self.steps]}
+        began = instant_text(self.began_ms * 1_000_000)
+        return {
+            "mark": self.mark,
+            "began": began,
+            "waiting": self.waiting,
+            "steps": [one.as_dict() for one in self.steps],
+        }
 
 
 def read_waiting(text: str) -> Wait | None:
@@ -137,7 +145,8 @@ def run_info(
     if wait is not None and wait.kind == "children" and (record := fields.get(GATHER + wait.field[2:])):
         counted = ended.get(wait.field[2:], 0), FanOutRecord.unpack(record).size
     steps.sort(key=lambda one: one.began_ms)
-    return RunInfo(mark, tuple(steps), waiting_text(wait, counted) if wait is not None else "")
+    began_ms = _span(fields.get(BEGAN, b""))[0]
+    return RunInfo(mark, tuple(steps), waiting_text(wait, counted) if wait is not None else "", began_ms)
 
 
 def child_link(queue: str, task_id: str, outcome: bytes) -> ChildLink:

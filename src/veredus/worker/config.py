@@ -44,6 +44,7 @@ class WorkerSettings(TypedDict, total=False):
     is_failure: Callable[[BaseException], bool] | None
     max_deferrals: int | None
     max_crashes: int | None
+    max_run_age: float | None
     retry_front: bool | None
     share_with_go: bool | None
     on_error: OnError | None
@@ -99,6 +100,8 @@ class WorkerConfig:
     max_crashes: int = 3
     """Archive a task after it has killed this many processes, even if it has retries left; 0 means never. An expired
     lease counts too, because a worker that died looks like one that lost its connection."""
+    max_run_age: float = 0.0
+    """Archive a durable task that began longer ago than this, also while it waits; 0 means never."""
     retry_front: bool = False
     """Put due retries at the front of the queue instead of the end."""
     share_with_go: bool = True
@@ -128,7 +131,7 @@ class WorkerConfig:
         for name in ("lease", "sweep", "forward_interval", "janitor_interval", "health_check_interval"):
             if name in values:
                 values[name] = seconds(name, values[name])
-        for name in ("shutdown_timeout", "deadline_grace"):
+        for name in ("shutdown_timeout", "deadline_grace", "max_run_age"):
             if name in values:
                 values[name] = seconds(name, values[name], least=0)
         if "retry_delay" in values:

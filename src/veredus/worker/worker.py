@@ -247,6 +247,7 @@ class Worker:
             on_park=self._in_flight.park,
             children=ChildSender(self._client(), self.app.function_of),
             bus=self.bus,
+            max_run_age=config.max_run_age,
         )
         self._attempt_runner = AttemptRunner(
             config,

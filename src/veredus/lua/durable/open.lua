@@ -13,7 +13,7 @@ if not is_owned then return { now, '', {}, 0, '', 0, '' } end
 order_key, resumed = order_key or '', resumed and 1 or 0
 if woke then redis.call('HDEL', key, 'woke') else woke = '' end
 if not mark then
-  grow('HSET', key, 'run', new_mark)
+  grow('HSET', key, 'run', new_mark, 'b:', whole(now))
   redis.call('HDEL', key, 'expires_at')
   return { now, new_mark, {}, 0, order_key, 0, '' }
 end

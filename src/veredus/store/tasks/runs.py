@@ -168,6 +168,12 @@ class DurableRuns:
             found.update((int(reply[i]), reply[i + 1]) for i in range(0, len(reply), 2))
         return found
 
+    async def kids_in(self, queue: str, task_id: str, mark: str, name: str, chunk: int) -> dict[int, bytes]:
+        """The same of one hash of 1,000 positions."""
+        key = keys.kids(queue, task_id, mark, name, chunk)
+        reply = await self._redis.command("HGETALL", key, key=key)
+        return {int(reply[i]): reply[i + 1] for i in range(0, len(reply), 2)}
+
     async def unlink_kids(self, queue: str, task_id: str, mark: str, name: str, count: int) -> None:
         """Free the outcomes of a fan-out."""
         commands = [("UNLINK", key) for key in kid_keys(queue, task_id, mark, name, count)]
