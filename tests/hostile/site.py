@@ -14,11 +14,18 @@ _late: list[tuple[float, float]] = []
 _sampling: list[asyncio.Task[None]] = []
 
 
+def _starved(file: int) -> float:
+    """Seconds for which this thread was ready to run and other work had all processors."""
+    return int(os.pread(file, 100, 0).split()[1]) / 1e9
+
+
 async def _sample() -> None:
+    file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
     while True:
-        due, used = time.perf_counter() + EVERY, time.thread_time()
+        due, used, starved = time.perf_counter() + EVERY, time.thread_time(), _starved(file)
         await asyncio.sleep(EVERY)
-        _late.append((max(0.0, time.perf_counter() - due), time.thread_time() - used))
+        late = time.perf_counter() - due - (_starved(file) - starved)
+        _late.append((max(0.0, late), time.thread_time() - used))
 
 
 def _shares(found: list[float]) -> list[float]:
@@ -28,8 +35,8 @@ def _shares(found: list[float]) -> list[float]:
 
 @app.action("lateness", where="gateway")
 async def lateness() -> list[list[float]]:
-    """Since the last question, in milliseconds: how late the loop was, and how long it worked between two looks of the
-    sampler, both as p99, p99.9 and most. On a busy machine it is late without having worked."""
+    """Since the last question, in milliseconds: how late the loop was, without the time for which it had no processor,
+    and how long it worked between two looks of the sampler, both as p99, p99.9 and most."""
     if not _sampling:
         _sampling.append(asyncio.create_task(_sample()))
     taken = _late.copy()
