@@ -54,8 +54,9 @@ def test_everything_that_an_app_declares_a_router_declares() -> None:
 def test_a_task_that_is_in_no_app_can_be_called_and_not_sent() -> None:
     task = Router().task(_send)
     assert task(4) == 4
-    with pytest.raises(ConfigError, match="include its router first"):
-        task.call(4)
+    for send in (task.call, task.enqueue_sync):
+        with pytest.raises(ConfigError, match="include its router first"):
+            send(4)
 
 
 def test_a_router_that_cannot_be_included_as_a_whole_is_not_included() -> None:
@@ -92,6 +93,7 @@ def test_two_tasks_with_one_name_are_refused_with_both_places() -> None:
     ("settings", "field"),
     [
         ({"defaults": {"max_retyr": 1}}, "did you mean 'max_retry'"),
+        ({"defaults": {"retry_dely": 1}}, "did you mean 'retry_delay'"),
         ({"defaults": {"task_id": "x"}}, "task_id"),
         ({"defaults": {"run_in": "loop"}}, "run_in"),
         ({"defaults": {"retry_delay": -1}}, "retry_delay"),

@@ -12,7 +12,7 @@ from veredus.client.task import P, R, Sender, T, Task, default_name, is_async
 from veredus.errors import ConfigError
 from veredus.model.limits import Limits, check_limits
 from veredus.model.names import check_name
-from veredus.model.options import ActionOptionArgs, OptionArgs, Options
+from veredus.model.options import NAMES, ActionOptionArgs, OptionArgs, Options
 from veredus.model.retry import ErrorClasses, RetryDelay, RetryRule, as_function
 from veredus.wire.payload import codec_for, name_of, value_codec_for
 
@@ -57,6 +57,9 @@ class Defaults:
         """These with others on top; None for a setting that is no option leaves what was there."""
         settings = {name: given[name] for name in SETTINGS if given.get(name) is not None}
         options = {name: value for name, value in given.items() if name not in SETTINGS}
+        for name in options.keys() - NAMES:
+            known = (*NAMES, *SETTINGS)
+            raise ConfigError("option", name, f"one of {', '.join(known)}", known=known)
         return Defaults(options=self.options.merged(options), settings={**self.settings, **settings})
 
 

@@ -166,11 +166,13 @@ class Task(Generic[P, R, T]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """Send it; returns once Redis has it."""
-        return await self._sender.send(Call(self.name, self._payload(args, kwargs), self._options(args, kwargs)))
+        call: Call[T] = Call(self.name, self._payload(args, kwargs), self._options(args, kwargs))
+        return await self._sender.send(call)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """Send it from synchronous code; returns once Redis has it."""
-        return self._sender.send_sync(Call(self.name, self._payload(args, kwargs), self._options(args, kwargs)))
+        call: Call[T] = Call(self.name, self._payload(args, kwargs), self._options(args, kwargs))
+        return self._sender.send_sync(call)
 
     def send_sync(self, call: Call[T]) -> Handle[T]:
         """Send later what `call` made."""

@@ -308,10 +308,10 @@ class Intake:
                 if FULL in first:
                     return [*first, *[FULL] * (len(items) - half)]
                 return [*first, *await self._insert(queue, items[half:], insert, until)]
-            pause = backoff.take()
-            if time.monotonic() + pause > until:
+            left = until - time.monotonic()
+            if left <= 0:
                 return codes
-            await asyncio.sleep(pause)
+            await asyncio.sleep(min(backoff.take(), left))  # with a last look at the end
             give_up = time.monotonic() + self._patience
 
     async def _write(
