@@ -215,6 +215,8 @@ def test_the_door(watched: Watched, dash: Shop) -> None:
     assert page.evaluate("() => document.cookie") == ""
     page.reload()
     _says(page, "Waiting")
+    watched.go("#/nowhere/at/all")
+    _says(page, "Nothing is here")
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Token")).to_be_visible()
     watched.complaints.clear()

@@ -40,7 +40,7 @@ def test_an_example_serves_the_dashboard(number: int, valkey_server: RealServer,
 
 def test_every_address_is_described() -> None:
     text = GUIDE.read_text()
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
     rows = "\n".join(line for line in text.splitlines() if line.startswith("| `api/"))
     cells = set(re.findall(r"`(?:api/)?([a-z/-]+)`", rows))
     missing = [name for name in [*READINGS, "me", "live"] if f"`api/{name}`" not in rows]

@@ -81,7 +81,8 @@ def test_cookies_end_and_cannot_be_made_up() -> None:
     cookie = entry.cookie(1_000_000)
 
     def holder(value: str, now: float) -> str | None:
-        return entry.holder({"cookie": f"{entry.cookie_name}={value}"}, now)
+        found = entry.by_cookie({"cookie": f"{entry.cookie_name}={value}"}, now)
+        return None if found is None else found.holder
 
     assert holder(cookie, 1_000_001) == cookie
     assert holder(cookie, 1_000_000 + 7 * 86_400) is None
@@ -91,7 +92,7 @@ def test_cookies_end_and_cannot_be_made_up() -> None:
     assert holder("x", 1_000_001) is None
     other = Authenticator(DashboardConfig.make(token=TOKEN + "2"))
     assert other.cookie_name != entry.cookie_name  # two dashboards on one machine keep apart
-    assert other.holder({"cookie": f"{other.cookie_name}={cookie}"}, 1_000_001) is None
+    assert other.by_cookie({"cookie": f"{other.cookie_name}={cookie}"}, 1_000_001) is None
 
 
 async def test_every_write_with_a_cookie_needs_the_token_header_and_the_own_origin(app: App, made: Making) -> None:

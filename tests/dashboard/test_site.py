@@ -190,7 +190,7 @@ def test_the_command_listens_where_it_is_told_and_knows_the_proxys_address(
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.part && mv {opened}.part {opened}\n')
     browser.chmod(0o755)
     command = [sys.executable, "-m", "veredus", "dash", "--redis", valkey_server.url, "--port", "0", "--open"]
-    command += ["--host", "127.0.0.2", "--origin", "https://ops.example.com"]
+    command += ["--host", "127.0.0.2", "--origin", "https://ops.example.com", "--viewer-token", "a-token-for-viewers"]
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "VEREDUS_REDIS_URL": "unix:///nowhere/s"}
     with valkey_server.client() as client:
         client.sadd("asynq:queues", "mail")
@@ -206,5 +206,9 @@ def test_the_command_listens_where_it_is_told_and_knows_the_proxys_address(
                 f"{found[1]}api/queue/pause", json={"queue": "mail"}, headers={**bearer, "origin": origin}
             )
             assert answer.status_code == status, answer.text
+        viewer = {"authorization": "Bearer a-token-for-viewers"}
+        for host, status in (("ops.example.com", 200), ("evil.test", 421)):
+            assert httpx.get(f"{found[1]}api/me", headers={**viewer, "host": host}).status_code == status
+        assert httpx.post(f"{found[1]}api/queue/resume", json={"queue": "mail"}, headers=viewer).status_code == 403
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=PATIENCE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import click
 
 from veredus.cli.common import chosen_app, redis_option
@@ -16,6 +18,11 @@ from veredus.model.hosts import is_loopback
 )
 @click.option("--port", envvar="VEREDUS_DASH_PORT", type=click.IntRange(0, 65535), default=8787, show_default=True)
 @click.option("--token", envvar="VEREDUS_DASH_TOKEN", help="Secret for logging in (default: a random one).")
+@click.option(
+    "--viewer-token",
+    envvar="VEREDUS_DASH_VIEWER_TOKEN",
+    help="A second secret: no payloads, no changes.",
+)
 @click.option("--read-only", is_flag=True, envvar="VEREDUS_DASH_READ_ONLY", help="Refuse all changes.")
 @click.option("--origin", "origins", multiple=True, help="The address that browsers use, behind a proxy.")
 @click.option("--refresh", default=1.0, show_default=True, help="Seconds between two updates of an open page.")
@@ -25,6 +32,7 @@ def dash(
     host: str,
     port: int,
     token: str | None,
+    viewer_token: str | None,
     read_only: bool,
     origins: tuple[str, ...],
     refresh: float,
@@ -44,7 +52,14 @@ def dash(
         from veredus.dashboard.server import DashboardServer
     except ModuleNotFoundError as exc:
         raise VeredusError(f"{exc.name} is missing: pip install 'veredus[dash]'") from None
-    config = DashboardConfig.make(token=token, read_only=read_only, refresh=refresh, origins=origins)
+    config = DashboardConfig.make(
+        token=token,
+        viewer_token=viewer_token,
+        read_only=read_only,
+        refresh=refresh,
+        origins=origins,
+        hosts=(host, socket.gethostname()),
+    )
     app = chosen_app(redis_url)
     server = DashboardServer(Dashboard(app, config), host, port)
     address = server.login_address if config.generated else server.address

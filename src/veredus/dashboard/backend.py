@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import functools
 from typing import TYPE_CHECKING, Protocol
 
 from veredus.client.notifier import Notifier
@@ -13,7 +15,7 @@ from veredus.dashboard.recent import Recent
 from veredus.errors import ConfigError
 from veredus.inspector.inspector import Inspector
 from veredus.model.archive import ArchiveLimits
-from veredus.model.redaction import Redact
+from veredus.model.redaction import Redact, Sensitive
 from veredus.store.connection.address import parse_url
 from veredus.store.inspect.details import Details
 from veredus.store.inspect.tasks import Tasks
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from veredus.store.connection.redis import Redis
 
 NAME = "veredus dashboard"
+HIDDEN = "(hidden)"
 
 
 class Source(Protocol):
@@ -59,6 +62,9 @@ class Backend:
             self._opened = Opened(loop, redis, source)
         return self._opened
 
+    def opened_for(self, views: bool) -> Opened:
+        return self.opened.hiding if views else self.opened
+
     async def close(self) -> None:
         """Stop jobs and disconnect. The next use connects again."""
         self.stopping = True
@@ -72,6 +78,9 @@ class Backend:
 class Opened:
     """One connection and the objects that use it."""
 
+    hides = False
+    """Whether payloads and results are hidden."""
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -83,6 +92,7 @@ class Opened:
         self.loop = loop
         self.redis = redis
         self.inspector = Inspector(redis, archive=archive, redact=redact)
+        self._redact = redact
         self.tasks = Tasks(redis)
         self.details = Details(redis)
         self.nodes = GatewayNodes(redis)
@@ -93,3 +103,17 @@ class Opened:
         self.producer = Producer(redis, source)
         self.jobs = Jobs()
         self.recent = Recent()
+
+    @functools.cached_property
+    def hiding(self) -> Opened:
+        """The same for viewers, who see neither payloads nor results."""
+        other = copy.copy(self)
+        other.hides = True
+        other.inspector = Inspector(self.redis, redact=functools.partial(_hidden, self._redact))
+        return other
+
+
+def _hidden(redact: Redact | None, text: str, what: Sensitive) -> str:
+    if what.kind in ("payload", "result"):
+        return HIDDEN
+    return text if redact is None else redact(text, what)

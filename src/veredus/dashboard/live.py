@@ -34,14 +34,14 @@ class Topic:
         self.watchers = 0
         self._asking = asyncio.Lock()
 
-    async def read(self, backend: Backend) -> str:
+    async def read(self, backend: Backend, views: bool) -> str:
         """The current message: read now, or just read for another stream."""
         async with self._asking:
             now = SYSTEM.monotonic()
             if now >= self.due:
                 message: dict[str, Any] = {"of": self.name}
                 try:
-                    message["value"] = await self.reading.read(backend.opened, self.form)
+                    message["value"] = await self.reading.read(backend.opened_for(views), self.form)
                 except VeredusError as exc:
                     status, error = described(exc)
                     message["error"] = {"status": status, **error}
@@ -55,8 +55,11 @@ class Topic:
 
 
 class Live:
-    def __init__(self, backend: Backend, readings: Mapping[str, Reading]) -> None:
+    """Viewers have one of their own: what is read for others has payloads."""
+
+    def __init__(self, backend: Backend, readings: Mapping[str, Reading], *, views: bool = False) -> None:
         self._backend = backend
+        self._views = views
         self._readings = readings
         self._topics: dict[str, Topic] = {}
         self._streams = 0
@@ -89,7 +92,7 @@ class Live:
             yield b"retry: 1000\n\n"
             while not self._backend.stopping:
                 for topic in topics:
-                    news = await topic.read(self._backend)
+                    news = await topic.read(self._backend, self._views)
                     if sent.get(topic.name) != news:
                         sent[topic.name] = news
                         quiet_since = SYSTEM.monotonic()

@@ -114,6 +114,8 @@ async def tasks(opened: Opened, form: Form) -> Any:
     group = form.text("group", "") or None
     size = form.number("size", 50, 1, 200)
     where = Query(**{name: form.text(name, "") for name in FILTERS})
+    if where.payload and opened.hides:
+        raise ConfigError("payload", "(hidden)", "nothing: viewers do not search in payloads")
     if where != Query():
         cursor = form.text("cursor", "")
         step = await opened.inspector.search_page(name, state, where, group=group, cursor=cursor, size=size, scan=SCAN)
@@ -143,6 +145,8 @@ async def task(opened: Opened, form: Form) -> Any:
         "waits": [one.as_dict() for one in waits],
         "run": None if run is None else run.as_dict(),
     }
+    if opened.hides:
+        shown["unique_key"] = ""  # it is made of the payload, or of parts of it
     return task_of(info, more | shown)
 
 

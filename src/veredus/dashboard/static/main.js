@@ -5,7 +5,7 @@ import { h, icon, morph } from './dom.js';
 import { dec, enc } from './format.js';
 import { jobsDock } from './jobs.js';
 import { help, keyboard } from './keys.js';
-import { toast } from './parts.js';
+import { empty, head, toast } from './parts.js';
 import { Failures } from './pages/failures.js';
 import { Gateway } from './pages/gateway.js';
 import { loginPage } from './pages/login.js';
@@ -37,6 +37,29 @@ const PAGES = {
   gateway: Gateway,
   server: Server,
 };
+/** Which page an address is of. */
+function pageOf([place = '', queue, list, id]) {
+  if (place === 'queues' && queue && list === 'tasks' && id) return Task;
+  if (place === 'queues' && queue && list === undefined) return Queue;
+  return place === '' ? Overview : (PAGES[place] ?? Missing);
+}
+
+/** Nothing is at this address. */
+class Missing {
+  title = 'Not found';
+
+  topics() {
+    return {};
+  }
+
+  render() {
+    return [
+      head(this.title),
+      h('div', { class: 'card' }, empty('Nothing is here', 'This address leads to no page. The overview lists all queues.')),
+    ];
+  }
+}
+
 const THEMES = ['auto', 'light', 'dark'];
 
 class App {
@@ -177,13 +200,8 @@ class App {
     const route = { parts, query };
     if (parts[0] === 'find') return this.#find(query.id ?? '');
     const before = this.page;
-    this.place = parts[0] === 'queues' || !PAGES[parts[0]] ? 'overview' : parts[0];
-    const kind =
-      parts[0] === 'queues' && parts[2] === 'tasks' && parts[3]
-        ? Task
-        : parts[0] === 'queues' && parts[1]
-          ? Queue
-          : (PAGES[parts[0]] ?? Overview);
+    this.place = PAGES[parts[0]] ? parts[0] : 'overview';
+    const kind = pageOf(parts);
     this.data = {};
     this.errors = {};
     this.shown = {};
@@ -255,7 +273,7 @@ class App {
           ),
         ),
       ),
-      h('div', { class: 'side-foot' }, me.read_only && h('span', { class: 'badge is-paused' }, 'read-only')),
+      h('div', { class: 'side-foot' }, me.read_only && h('span', { class: 'badge is-paused' }, me.viewer ? 'viewer' : 'read-only')),
     );
   }
 

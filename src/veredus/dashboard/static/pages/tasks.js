@@ -105,7 +105,7 @@ export class Tasks {
           'one group of errors',
           icon('close'),
         ),
-      FILTERS.map(([name, label, hint]) =>
+      FILTERS.filter(([name]) => name !== 'payload' || !me.viewer).map(([name, label, hint]) =>
         h(
           'div',
           { class: 'filter' },
