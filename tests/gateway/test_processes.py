@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -259,5 +260,37 @@ async def test_a_port_that_is_taken_is_said_so(app: App) -> None:
     async with app.gateway(ws="127.0.0.1:0", quic="off", http="127.0.0.1:0") as gateway:
         for name, place in (("ws", gateway.ws_address), ("http", gateway.http_address)):
             settings = {"ws": "127.0.0.1:0", "quic": "off", "http": "off", name: str(place)}
+            others = asyncio.all_tasks()
             with pytest.raises(ConfigError, match=f"{name}: got '{place}', expected a free address"):
                 await app.gateway(**settings).start()
+            assert asyncio.all_tasks() <= others, "a gateway that could not start leaves no task behind"
+
+
+async def test_a_gateway_that_no_longer_listens_is_not_ready(app: App) -> None:
+    async with app.gateway(ws="127.0.0.1:0", quic="off", http="off") as gateway:
+        assert gateway.not_ready() == []
+        assert gateway.ports is not None
+        await gateway.ports.close()
+        assert gateway.not_ready() == ["not listening"]
+
+
+async def test_a_gateway_that_has_stopped_leaves_no_thread_behind(app: App) -> None:
+    """Hooks and handlers that are plain functions run in threads."""
+    before, ran_in = set(threading.enumerate()), set[str]()
+
+    def authenticate(token: str) -> Identity:
+        ran_in.add(threading.current_thread().name)
+        return Identity(user=token)
+
+    @app.action("here", where="gateway")
+    def here() -> str:
+        ran_in.add(threading.current_thread().name)
+        return "done"
+
+    settings = {"quic": "off", "http": "off", "authenticate": authenticate}
+    async with app.gateway(ws="127.0.0.1:0", **settings) as gateway:
+        async with connect(f"ws://{gateway.ws_address}", token="ada") as peer:
+            assert await peer.request("here") == "done"
+        assert ran_in
+        assert threading.current_thread().name not in ran_in
+    await until(lambda: not [one for one in set(threading.enumerate()) - before if one.name.startswith("veredus")])

@@ -299,6 +299,21 @@ async def test_an_earlier_tick_takes_the_place_of_a_later_one(monkeypatch: pytes
     line._release()
 
 
+async def test_what_is_received_may_be_due_for_an_answer_before_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the ack of a message that came twice."""
+    line = _line()
+    line._gone = asyncio.get_running_loop().create_future()
+    wire = Wire()
+    line.opened(wire)
+    later, due = line._timer, line._timer_at - 1
+    monkeypatch.setattr(line._link, "deadline", lambda: due)
+    monkeypatch.setattr(line._link, "receive", lambda data, now: [])
+    line.received(wire, b"")
+    assert line._timer is not later
+    assert line._timer_at == due
+    line._release()
+
+
 async def test_a_mistake_in_the_peer_itself_ends_it_with_that_error(
     gateway: ScriptedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
