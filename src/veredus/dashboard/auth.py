@@ -37,7 +37,7 @@ class Visitor:
 
 
 class WrongTokens:
-    """Slows down whoever tries tokens. Cookies are not slowed down: nobody can guess their signature."""
+    """Slows down those who try tokens. Cookies are not slowed down: nobody can guess their signature."""
 
     def __init__(self) -> None:
         self._waiting: Counter[str] = Counter()

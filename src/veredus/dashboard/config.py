@@ -28,7 +28,7 @@ class DashboardConfig:
     token: str = ""
     """The secret for logging in, at least 16 characters. A random one is generated if it is not given."""
     viewer_token: str = ""
-    """A second secret: whoever has it sees no payloads and no results, and changes nothing. Empty for none."""
+    """A second secret, for viewers: they see no payloads and no results, and change nothing. Empty for none."""
     access: Access | None = None
     """Replaces the login where it answers."""
     read_only: bool = False

@@ -55,7 +55,7 @@ def asgi(
 ) -> Dashboard:
     """The dashboard as an ASGI app that can be mounted anywhere: `Mount("/veredus", veredus.dashboard.asgi(app))`.
 
-    Without `token`, a random one is generated and logged. Whoever has the `viewer_token` sees no payloads and changes
+    Without `token`, a random one is generated and logged. Users with the `viewer_token` see no payloads and change
     nothing. `access` is a function of the request, for a login of your own: "full", "view", or None, which asks for a
     token. `origins` are the addresses that browsers use if a proxy changes the Host header. `hosts` are the names that
     the Host header may have.
@@ -153,7 +153,7 @@ class Dashboard:
         return endpoint
 
     async def _visitor(self, request: Request) -> Visitor | Response:
-        """Who asks, or the answer for somebody without a login."""
+        """Who asks, or the answer for a request without a login."""
         if self.config.access is not None:
             access = self.config.access(request)
             found = await access if inspect.isawaitable(access) else access
