@@ -123,7 +123,7 @@ async def test_children_on_other_queues_and_their_traces(app: App, look: Look) -
     assert sorted(ran) == [0, 1, 2, 3]
 
 
-async def test_kept_children_are_released_when_the_parent_ends(app: App, look: Look) -> None:
+async def test_ruling_12_kept_children_are_released_when_the_parent_ends(app: App, look: Look) -> None:
     double, _ = declare(app)
 
     @app.task
@@ -191,7 +191,9 @@ async def test_errors_can_be_part_of_the_results(app: App) -> None:
         assert await (await parent.enqueue()).result(timeout=20) == ["int", "ChildFailed", "int"]
 
 
-async def test_an_archived_parent_that_is_run_again_runs_its_archived_children_again(app: App, look: Look) -> None:
+async def test_ruling_15_an_archived_parent_that_is_run_again_runs_its_archived_children_again(
+    app: App, look: Look
+) -> None:
     ran: list[int] = []
     is_fixed: list[bool] = []
 
@@ -217,7 +219,7 @@ async def test_an_archived_parent_that_is_run_again_runs_its_archived_children_a
     assert sorted(ran) == [0, 1, 1, 2]
 
 
-async def test_a_wake_up_that_was_lost_is_found_by_a_look(app: App, look: Look) -> None:
+async def test_ruling_10_a_wake_up_that_was_lost_is_found_by_a_look(app: App, look: Look) -> None:
     """As when Go runs a child: nobody tells the parent."""
     double, _ = declare(app)
 
@@ -234,7 +236,7 @@ async def test_a_wake_up_that_was_lost_is_found_by_a_look(app: App, look: Look) 
             assert await handle.result(timeout=20) == 8
 
 
-async def test_a_child_that_was_seen_and_is_gone_is_unknown(app: App, look: Look) -> None:
+async def test_ruling_12_a_child_that_was_seen_and_is_gone_is_unknown(app: App, look: Look) -> None:
     double, _ = declare(app)
 
     @app.task
@@ -250,7 +252,7 @@ async def test_a_child_that_was_seen_and_is_gone_is_unknown(app: App, look: Look
             await handle.result(timeout=20)
 
 
-async def test_a_repeated_fan_out_enqueues_no_child_twice(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ruling_13_a_repeated_fan_out_enqueues_no_child_twice(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """The handler fails in the middle of a fan-out, and begins again."""
     monkeypatch.setattr("veredus.handlers.fan_out.PORTION", 2)
     double, ran = declare(app)
@@ -275,7 +277,7 @@ async def test_a_repeated_fan_out_enqueues_no_child_twice(app: App, monkeypatch:
     assert sorted(ran) == list(range(7))
 
 
-async def test_other_children_than_before_are_refused(app: App) -> None:
+async def test_ruling_13_other_children_than_before_are_refused(app: App) -> None:
     double, _ = declare(app)
 
     @app.task(max_retry=1)
@@ -293,7 +295,7 @@ async def test_other_children_than_before_are_refused(app: App) -> None:
             await (await changes.enqueue()).result(timeout=20)
 
 
-async def test_a_refused_unique_child_fails_its_position(app: App) -> None:
+async def test_ruling_14_a_refused_unique_child_fails_its_position(app: App) -> None:
     double, _ = declare(app)
     unique = double.using(unique_for=60, queue="other")
 
@@ -307,7 +309,7 @@ async def test_a_refused_unique_child_fails_its_position(app: App) -> None:
             await (await parent.enqueue()).result(timeout=20)
 
 
-async def test_what_children_cannot_have(app: App) -> None:
+async def test_ruling_14_what_children_cannot_have(app: App) -> None:
     double, _ = declare(app)
 
     @app.task(max_retry=0)
@@ -331,7 +333,7 @@ async def test_what_children_cannot_have(app: App) -> None:
             await (await grandparent.using(order_key="k").enqueue()).result(timeout=20)
 
 
-async def test_a_closed_queue_raises_before_anything_is_enqueued(app: App, look: Look) -> None:
+async def test_ruling_14_a_closed_queue_raises_before_anything_is_enqueued(app: App, look: Look) -> None:
     double, _ = declare(app)
 
     @app.task(max_retry=0)
@@ -347,7 +349,7 @@ async def test_a_closed_queue_raises_before_anything_is_enqueued(app: App, look:
     assert await look.of("open").pending() == []
 
 
-async def test_yesterdays_children_of_an_id_are_not_todays(app: App, look: Look) -> None:
+async def test_ruling_11_yesterdays_children_of_an_id_are_not_todays(app: App, look: Look) -> None:
     double, ran = declare(app)
 
     @app.task
@@ -395,7 +397,9 @@ async def until_all_wait(look: Look, families: int) -> None:
     await until(all_wait)
 
 
-async def test_children_are_cancelled_with_their_parent_unless_they_are_to_be_kept(app: App, look: Look) -> None:
+async def test_ruling_15_children_are_cancelled_with_their_parent_unless_they_are_to_be_kept(
+    app: App, look: Look
+) -> None:
     parent, ran = declare_family(app)
     other = look.of("other")
     async with app.worker("default", **SETTINGS):
@@ -415,7 +419,7 @@ async def test_children_are_cancelled_with_their_parent_unless_they_are_to_be_ke
     assert ran == []
 
 
-async def test_a_worker_cancels_the_children_if_whoever_cancelled_the_parent_died(
+async def test_ruling_15_a_worker_cancels_the_children_if_whoever_cancelled_the_parent_died(
     app: App, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Right after the parent was deleted: the record of its children outlives both."""

@@ -17,7 +17,7 @@ pytestmark = VALKEY_ONLY
 SETTINGS: dict[str, Any] = {**FAST, "retry_delay": lambda retried, error, job: 0.01}
 
 
-async def test_steps_children_and_what_a_task_waits_for_are_shown(app: App, look: Look) -> None:
+async def test_ruling_20_steps_children_and_what_a_task_waits_for_are_shown(app: App, look: Look) -> None:
     @app.task
     async def child(n: int) -> int:
         return n

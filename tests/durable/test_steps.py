@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.durable.test_waits import parked
 from tests.integration.support import FAST, Look
 from tests.support.servers import VALKEY_ONLY
 from veredus import App, current
@@ -32,7 +33,7 @@ def effects() -> Effects:
     return Effects()
 
 
-async def test_a_finished_step_is_not_run_again_when_the_handler_is(app: App, effects: Effects) -> None:
+async def test_ruling_01_a_finished_step_is_not_run_again_when_the_handler_is(app: App, effects: Effects) -> None:
     attempts = []
 
     @app.task
@@ -49,25 +50,37 @@ async def test_a_finished_step_is_not_run_again_when_the_handler_is(app: App, ef
     assert effects.done == ["charge", "ship"]
 
 
-async def test_steps_that_the_code_no_longer_asks_for_are_ignored_and_a_renamed_one_runs_again(
-    app: App, effects: Effects
+@pytest.mark.parametrize(
+    ("before", "after", "ran"),
+    [
+        pytest.param(["a", "b"], ["b", "c"], ["a", "b", "c"], id="removed"),
+        pytest.param(["a", "b"], ["a", "new b"], ["a", "b", "new b"], id="renamed"),
+        pytest.param(["a", "b"], ["a", "between", "b"], ["a", "b", "between"], id="inserted"),
+        pytest.param(["a", "b"], ["b", "a"], ["a", "b"], id="in another order"),
+    ],
+)
+async def test_ruling_02_a_deployment_while_a_run_is_in_flight(
+    app: App, effects: Effects, look: Look, before: list[str], after: list[str], ran: list[str]
 ) -> None:
-    """Three deployments of one handler while its run is in flight: removed, renamed and inserted."""
-    deployments = [["a", "b", "stop"], ["b", "stop"], ["c", "stop"], ["a", "b", "c", "d"]]
+    """The run waits while the handler is replaced; it continues with the new code."""
+    names = [before]
 
     @app.task
-    async def order() -> None:
-        for name in deployments[current().attempt - 1]:
-            if name == "stop":
-                raise RuntimeError("the next deployment goes on")
-            await current().step(effects.note, name, name=name)
+    async def order() -> list[str]:
+        results = [await current().step(effects.note, name, name=name) for name in names[-1]]
+        await current().wait_for("deployed")
+        return results
 
     async with app.worker(**SETTINGS):
-        await (await order.enqueue()).result(timeout=20)
-    assert effects.done == ["a", "b", "c", "d"]
+        handle = await order.enqueue()
+        await parked(look, handle.id)
+        names.append(after)
+        await app.emit("deployed")
+        assert await handle.result(timeout=20) == [name.upper() for name in after]
+    assert effects.done == ran
 
 
-async def test_a_caught_failure_is_the_same_at_each_replay(app: App) -> None:
+async def test_ruling_03_a_caught_failure_is_the_same_at_each_replay(app: App) -> None:
     seen: list[tuple[str, str]] = []
     tries = []
 
@@ -94,7 +107,7 @@ async def test_a_caught_failure_is_the_same_at_each_replay(app: App) -> None:
     assert len(tries) == 1
 
 
-async def test_a_failure_that_the_handler_lets_out_is_not_kept(app: App) -> None:
+async def test_ruling_03_a_failure_that_the_handler_lets_out_is_not_kept(app: App) -> None:
     tries = []
 
     async def flaky() -> str:
@@ -131,7 +144,7 @@ async def test_a_step_is_tried_again_as_often_as_it_says(app: App) -> None:
         assert (await handle.status()).retried == 0
 
 
-async def test_the_first_call_returns_what_was_stored(app: App) -> None:
+async def test_ruling_04_the_first_call_returns_what_was_stored(app: App) -> None:
     seen: list[Any] = []
 
     async def pair() -> tuple[int, ...]:
@@ -154,7 +167,7 @@ async def test_the_first_call_returns_what_was_stored(app: App) -> None:
     assert seen == [[(1, 2), {"at": [1, 2]}, b"\x00\xff"]] * 2
 
 
-async def test_results_that_cannot_be_kept_archive_the_task_and_it_can_go_on_from_there(
+async def test_ruling_04_results_that_cannot_be_kept_archive_the_task_and_it_can_go_on_from_there(
     app: App, effects: Effects, look: Look
 ) -> None:
     too_large = [True]
@@ -178,7 +191,7 @@ async def test_results_that_cannot_be_kept_archive_the_task_and_it_can_go_on_fro
     assert effects.done == ["charge"]
 
 
-async def test_what_no_longer_fits_the_annotation_archives_the_task(app: App) -> None:
+async def test_ruling_04_what_no_longer_fits_the_annotation_archives_the_task(app: App) -> None:
     async def old() -> str:
         return "text"
 
@@ -211,7 +224,7 @@ async def test_a_value_that_cannot_be_encoded_says_which_step(app: App) -> None:
             await (await order.enqueue()).result(timeout=20)
 
 
-async def test_concurrent_steps_need_explicit_names(app: App, effects: Effects) -> None:
+async def test_ruling_05_concurrent_steps_need_explicit_names(app: App, effects: Effects) -> None:
     @app.task(max_retry=0)
     async def named() -> list[str]:
         job = current()
@@ -257,7 +270,7 @@ async def test_a_name_used_again_gets_a_number(app: App, effects: Effects) -> No
     assert effects.done == ["a", "b", "c"]
 
 
-async def test_the_step_key_is_the_same_when_a_step_is_repeated(app: App) -> None:
+async def test_ruling_01_the_step_key_is_the_same_when_a_step_is_repeated(app: App) -> None:
     keys: list[str] = []
 
     async def charge() -> None:

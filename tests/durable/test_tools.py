@@ -56,7 +56,9 @@ async def until_it_waits_for_approval(look: Look, task_id: str) -> str:
     return (await look.fields(task_id))["run"].decode()
 
 
-async def test_from_the_start_nothing_is_left_of_the_run_before(app: App, effects: Effects, look: Look) -> None:
+async def test_ruling_11_from_the_start_nothing_is_left_of_the_run_before(
+    app: App, effects: Effects, look: Look
+) -> None:
     order = declare_order(app, effects)
     async with app.worker(**SETTINGS), app.inspector() as inspector:
         handle = await order.enqueue(7)
@@ -98,7 +100,7 @@ async def test_archived_runs_begin_from_the_start_in_bulk(app: App, effects: Eff
     assert sorted(effects) == sorted(["0", "1", "2"] * 2)
 
 
-async def test_what_waits_or_has_children_is_moved_and_edited_only_from_the_start(
+async def test_ruling_19_what_waits_or_has_children_is_moved_and_edited_only_from_the_start(
     app: App, effects: Effects, look: Look
 ) -> None:
     order = declare_order(app, effects)

@@ -37,7 +37,7 @@ async def parked(look: Look, task_id: str) -> dict[str, bytes]:
     return await look.fields(task_id)
 
 
-async def test_a_waiting_task_uses_no_slot_no_lease_and_no_attempt(app: App, look: Look) -> None:
+async def test_ruling_06_a_waiting_task_uses_no_slot_no_lease_and_no_attempt(app: App, look: Look) -> None:
     seen = []
 
     @app.task(max_retry=0)
@@ -65,7 +65,7 @@ async def test_a_waiting_task_uses_no_slot_no_lease_and_no_attempt(app: App, loo
     assert await look.scores("waits") == {}
 
 
-async def test_a_sleep_is_never_early_and_its_end_is_stored_at_the_first_call(app: App, look: Look) -> None:
+async def test_ruling_09_a_sleep_is_never_early_and_its_end_is_stored_at_the_first_call(app: App, look: Look) -> None:
     began: list[float] = []
     ends = []
 
@@ -87,7 +87,7 @@ async def test_a_sleep_is_never_early_and_its_end_is_stored_at_the_first_call(ap
     assert ends[0] == ends[1]
 
 
-async def test_the_first_emit_counts_also_before_anybody_waits(app: App) -> None:
+async def test_ruling_17_the_first_emit_counts_also_before_anybody_waits(app: App) -> None:
     @app.task
     async def order() -> list[Any]:
         return [await current().wait_for("paid:7"), await current().wait_for("paid:7", timeout=5)]
@@ -108,12 +108,12 @@ async def test_an_event_is_kept_for_its_ttl(app: App, redis_client: Any) -> None
     ("event", "payload", "text"),
     [("veredus:x", 1, "does not begin with 'veredus:'"), ("", 1, "a text of 1 to 200"), ("a", None, "but null")],
 )
-async def test_what_cannot_be_emitted(app: App, event: str, payload: Any, text: str) -> None:
+async def test_ruling_17_what_cannot_be_emitted(app: App, event: str, payload: Any, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         await app.emit(event, payload)
 
 
-async def test_timed_out_is_stored_before_none_is_returned(app: App, look: Look) -> None:
+async def test_ruling_09_timed_out_is_stored_before_none_is_returned(app: App, look: Look) -> None:
     answers: list[Any] = []
 
     @app.task
@@ -131,7 +131,9 @@ async def test_timed_out_is_stored_before_none_is_returned(app: App, look: Look)
     assert answers == [None, None]
 
 
-async def test_a_waiting_task_that_is_run_early_looks_and_parks_again_without_its_handler(app: App, look: Look) -> None:
+async def test_ruling_06_a_waiting_task_that_is_run_early_looks_and_parks_again_without_its_handler(
+    app: App, look: Look
+) -> None:
     """Go's RunAllScheduled moves tasks to pending, and knows nothing of the field `waiting`."""
     began = []
 
@@ -166,7 +168,7 @@ async def test_a_waiting_task_that_is_run_early_looks_and_parks_again_without_it
     assert len(began) == 60
 
 
-async def test_a_wake_up_that_was_lost_is_found_by_a_look(app: App, look: Look) -> None:
+async def test_ruling_10_a_wake_up_that_was_lost_is_found_by_a_look(app: App, look: Look) -> None:
     """The note that a task waits has lapsed."""
 
     @app.task
@@ -196,7 +198,9 @@ async def test_an_event_whose_emitter_died_is_found_by_a_look(app: App, look: Lo
     assert await look.client.exists(keys.waiters("approved")) == 0
 
 
-async def test_what_comes_while_the_handler_leaves_is_not_missed(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ruling_08_what_comes_while_the_handler_leaves_is_not_missed(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the park itself: nobody looks later."""
 
     async def blind(self: WaitLooker, queues: Sequence[str]) -> None:
@@ -219,7 +223,7 @@ async def test_what_comes_while_the_handler_leaves_is_not_missed(app: App, monke
     assert len(began) == 2
 
 
-async def test_the_park_is_written_when_the_handler_has_left(app: App, look: Look) -> None:
+async def test_ruling_07_the_park_is_written_when_the_handler_has_left(app: App, look: Look) -> None:
     cleaned, release = asyncio.Event(), asyncio.Event()
     states: list[tuple[bool, str]] = []
 
@@ -244,7 +248,7 @@ async def test_the_park_is_written_when_the_handler_has_left(app: App, look: Loo
         await handle.cancel(then="delete")
 
 
-async def test_what_a_handler_raises_or_returns_while_it_leaves_is_not_judged(
+async def test_ruling_07_what_a_handler_raises_or_returns_while_it_leaves_is_not_judged(
     app: App, look: Look, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors: list[BaseException] = []
@@ -280,7 +284,7 @@ async def test_what_a_handler_raises_or_returns_while_it_leaves_is_not_judged(
     assert "cleaning failed" in caplog.text
 
 
-async def test_two_waits_at_once_are_refused(app: App) -> None:
+async def test_ruling_05_two_waits_at_once_are_refused(app: App) -> None:
     async def slow() -> None:
         await forever()
 
@@ -355,7 +359,7 @@ async def test_a_cancel_while_the_handler_leaves_is_not_lost(app: App, look: Loo
             await handle.result(timeout=20)
 
 
-async def test_a_waiting_task_keeps_its_order_key_and_its_unique_lock(app: App, look: Look) -> None:
+async def test_ruling_14_a_waiting_task_keeps_its_order_key_and_its_unique_lock(app: App, look: Look) -> None:
     order_of: list[str] = []
 
     @app.task(unique_for=60)
@@ -384,7 +388,7 @@ async def test_a_waiting_task_keeps_its_order_key_and_its_unique_lock(app: App, 
     assert order_of == ["first begins", "first begins", "first ends", "second begins", "second ends"]
 
 
-async def test_a_waiting_task_gives_back_its_room_within_limits(app: App, look: Look) -> None:
+async def test_ruling_14_a_waiting_task_gives_back_its_room_within_limits(app: App, look: Look) -> None:
     began: list[int] = []
 
     @app.task(limit=Limit(concurrency=1))
@@ -401,7 +405,7 @@ async def test_a_waiting_task_gives_back_its_room_within_limits(app: App, look: 
     assert sorted(began) == [0, 0, 1, 1, 2, 2]
 
 
-async def test_expires_counts_until_the_first_start(app: App) -> None:
+async def test_ruling_18_expires_counts_until_the_first_start(app: App) -> None:
     @app.task(expires=1)
     async def order() -> str:
         await current().sleep("nap", 1.5)
@@ -411,7 +415,7 @@ async def test_expires_counts_until_the_first_start(app: App) -> None:
         assert await (await order.enqueue()).result(timeout=20) == "in time"
 
 
-async def test_the_deadline_counts_over_the_whole_run(app: App) -> None:
+async def test_ruling_18_the_deadline_counts_over_the_whole_run(app: App) -> None:
     @app.task(max_retry=5)
     async def order() -> None:
         await current().wait_for("never")
@@ -423,7 +427,7 @@ async def test_the_deadline_counts_over_the_whole_run(app: App) -> None:
         assert (await handle.status()).retried == 0
 
 
-async def test_a_go_service_emits_by_enqueueing_a_task(app: App) -> None:
+async def test_ruling_17_a_go_service_emits_by_enqueueing_a_task(app: App) -> None:
     @app.task
     async def order() -> Any:
         return await current().wait_for("approved")
@@ -443,7 +447,7 @@ async def test_a_handler_in_a_process_gets_a_clear_error(url: str) -> None:
             await (await process_tasks.order.enqueue()).result(timeout=20)
 
 
-async def test_an_id_that_is_used_again_does_not_get_the_wake_ups_of_the_one_before(
+async def test_ruling_11_an_id_that_is_used_again_does_not_get_the_wake_ups_of_the_one_before(
     app: App, look: Look, store: Store
 ) -> None:
     @app.task

@@ -44,7 +44,7 @@ class Shop:
 
 
 @pytest.mark.parametrize("number", range(1, 6))
-async def test_a_crash_after_any_durable_call_loses_and_repeats_nothing(number: int) -> None:
+async def test_ruling_20_a_crash_after_any_durable_call_loses_and_repeats_nothing(number: int) -> None:
     shop = Shop()
     async with shop.app.test(retry_delay=1.0) as q:
         q.crash(after=number)
@@ -56,7 +56,7 @@ async def test_a_crash_after_any_durable_call_loses_and_repeats_nothing(number: 
     assert shop.done == ["charge", "pack 0", "pack 1", "ship receipt"]
 
 
-async def test_a_crash_inside_a_step_repeats_that_one() -> None:
+async def test_ruling_20_a_crash_inside_a_step_repeats_that_one() -> None:
     shop = Shop()
     async with shop.app.test(retry_delay=1.0) as q:
         q.crash(inside="charge")
@@ -69,7 +69,7 @@ async def test_a_crash_inside_a_step_repeats_that_one() -> None:
     assert shop.done == ["charge", "charge", "pack 0", "pack 1", "ship receipt"]
 
 
-async def test_a_crash_counts_as_an_attempt() -> None:
+async def test_ruling_18_a_crash_counts_as_an_attempt() -> None:
     shop = Shop()
     async with shop.app.test(retry_delay=1.0) as q:
         q.crash(after="charge")
