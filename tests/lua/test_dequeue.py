@@ -59,6 +59,14 @@ async def test_what_is_left_of_thousands_of_tasks_is_deleted_to_the_last(q: Queu
     assert await q.client.keys(f"{q.prefix}*") == []
 
 
+async def test_a_batch_of_plain_tasks_is_read_in_one_piece(q: Queue) -> None:
+    await q.enqueue(*[str(n) for n in range(300)])
+    await q.client.config_resetstat()
+    ids, _ = await q.dequeue(300)
+    calls = (await q.client.info("commandstats"))["cmdstat_lrange"]["calls"]
+    assert (len(ids), calls) == (300, 1)
+
+
 async def test_first_in_first_out_over_several_calls(q: Queue) -> None:
     await q.enqueue(*"abcdefg")
     taken = [(await q.dequeue(3, number=number))[0] for number in (1, 2, 3, 4)]

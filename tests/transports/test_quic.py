@@ -17,7 +17,7 @@ from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataRecei
 from aioquic.tls import load_pem_private_key
 from cryptography import x509
 
-from tests.support.waiting import pause, pause_sync
+from tests.support.waiting import pause, pause_sync, until
 from tests.transports.support import PROTOBUF, WAIT, House, Notes, greet, house, still_served
 from veredus.errors import ConfigError
 from veredus.link.session import LinkConfig
@@ -107,6 +107,14 @@ async def test_a_second_stream_is_a_bad_frame_and_the_end_of_the_first_is_the_en
             client._quic.reset_stream(0, 7)
             client.transmit()
             assert await client.ending() == CloseCode.BAD_FRAME
+
+
+async def test_a_connection_that_is_made_no_longer_counts_as_unfinished() -> None:
+    """Of those there may be few: beyond that new clients must prove their address, and an end counts as silence."""
+    async with house("quic") as one:
+        notes = await one.connect()
+        await greet(notes)
+        await until(lambda: not one.listener._port.handshaking, what="the end of the handshake")
 
 
 async def test_nonsense_datagrams_change_nothing() -> None:
