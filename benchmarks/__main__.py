@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from benchmarks import drain, durable, enqueue, fleet, gateway, latency, machine, mass_due, scale, socketio
+from benchmarks import dead_worker, drain, durable, enqueue, fleet, gateway, latency, machine, mass_due, scale, socketio
 from benchmarks.drain import Drain
 from benchmarks.report import Report, bar_chart
 from benchmarks.server import BenchServer, bench_server
@@ -208,6 +208,9 @@ class Bench:
         self.report.add("fleet", f"{count:,} due at once, drain", due.rate, "/s", f"{share:.2f} x usual", ">= 0.7 x")
         self.report.add("fleet", f"{count:,} due at once, ping p99.9", high, "ms", f"max {due.pings[-1]:.1f}", "<= 20")
         self.report.add("fleet", f"{count:,} due at once, slowest command", due.slowest, "ms", "", "<= 10")
+        killed = await self.said("kill -9", dead_worker.kills(self.server, 5 if self.quick else 20))
+        self.report.add("fleet", "kill -9, elsewhere, p50", killed[len(killed) // 2], "s", f"{len(killed)}", "<= 3")
+        self.report.add("fleet", "kill -9, elsewhere, worst", killed[-1], "s", "", "<= 5")
         queues = await self.said("5,000 queues", fleet.many_queues(self.server))
         high, last = queues.pick_up[int(len(queues.pick_up) * 0.99)], queues.plain_push[-1]
         self.report.add("fleet", "5,000 queues, connections", queues.connections, "", "", "<= 16")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.queue import NOW
+from veredus.model.absences import Sign
 from veredus.store.connection.wakeups import Subscription
 from veredus.store.store import Store
 from veredus.store.tasks.liveness import JUDGE, LOOK
@@ -30,18 +31,25 @@ async def line(store: Store) -> AsyncIterator[Subscription]:
     line.close()
 
 
-async def test_it_lists_what_has_a_record_and_counts_its_connections(
-    store: Store, redis_client: Any, line: Subscription
-) -> None:
+async def test_it_lists_what_has_a_record(store: Store, redis_client: Any, line: Subscription) -> None:
     records = {keys.server("h:0", 1, worker): LIFE - place for place, worker in enumerate("abc")}
-    too_old = {keys.server("h", 1, "old"): NOW // 1000 - 301}
-    await redis_client.zadd(keys.SERVERS, {**records, **too_old, "no record": LIFE - 5})
+    await redis_client.zadd(keys.SERVERS, {**records, keys.server("h", 1, "old"): NOW // 1000 - 301})
     now, own, taken, rows = await look(store, "b")
     assert (now, own, taken) == (NOW, 1, 0)
-    life = [str(LIFE - place).encode() for place in range(3)]
-    assert rows == [b"a", life[0], 0, b"b", life[1], 1, b"c", life[2], 0]
+    assert rows == [one for name, life in records.items() for one in (name.encode(), str(life).encode())]
     assert await look(store, "b", may_check=False) == [NOW, 1, 0, []]
     assert await look(store, "a", may_check=False) == [NOW, 0, 0, []]
+
+
+async def test_the_connections_of_all_are_counted(store: Store, redis_client: Any, line: Subscription) -> None:
+    life = await redis_client.time()
+    records = {keys.server("h:0", 1, worker): life[0] + place for place, worker in enumerate("abc")}
+    await redis_client.zadd(keys.SERVERS, {**records, "no record": life[0]})
+    report = await store.liveness.look("b", may_check=True)
+    assert report.subscribers == 1
+    assert {name: report.signs[name] for name in "abc"} == {
+        "a": Sign(life[0], 0), "b": Sign(life[0] + 1, 1), "c": Sign(life[0] + 2, 0),
+    }  # fmt: skip
 
 
 async def test_two_workers_look_and_another_one_when_one_has_not_asked_for_three_seconds(

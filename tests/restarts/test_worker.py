@@ -21,6 +21,7 @@ from veredus.store.tasks.work import Work
 from veredus.telemetry.worker_metrics import Metrics
 from veredus.wire import keys
 from veredus.worker.health import problems
+from veredus.worker.liveness import LivenessKeeper
 from veredus.worker.roles import heartbeater
 from veredus.worker.roles.aggregator import Aggregator
 from veredus.worker.roles.child_relayer import ChildRelayer
@@ -67,6 +68,8 @@ MORE = {
     "pending-watcher: waiting for work": ("pending-watcher", PendingWatcher, "_watch"),
     "wake-listener: listening": ("wake-listener", WakeListener, "_listen"),
     "heartbeater: making its loop": ("heartbeater", Heartbeater, "_beat_on"),
+    "heartbeater: showing by connections that it lives": ("heartbeater", LivenessKeeper, "_hold"),
+    "heartbeater: looking for dead workers": ("heartbeater", LivenessKeeper, "_look_on"),
 }
 
 

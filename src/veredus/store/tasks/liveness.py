@@ -39,7 +39,12 @@ class Liveness:
     async def look(self, worker_id: str, *, may_check: bool) -> LivenessReport:
         names = (keys.SERVERS, keys.CHECKERS, keys.JUDGED)
         now_ms, subscribers, taken, rows = await self._redis.run(LOOK, names, [worker_id, int(may_check)])
-        signs = {text(rows[i]): Sign(int(rows[i + 1]), int(rows[i + 2])) for i in range(0, len(rows), 3)}
+        lives = {_worker_of(rows[i]): int(rows[i + 1]) for i in range(0, len(rows), 2)}
+        signs: dict[str, Sign] = {}
+        if lives:
+            channels = [keys.alive(worker) for worker in lives]
+            counts = await self._redis.command("PUBSUB", "NUMSUB", *channels, key=keys.SERVERS)
+            signs = {worker: Sign(lives[worker], int(counts[2 * i + 1])) for i, worker in enumerate(lives)}
         return LivenessReport(now_ms, subscribers, taken, signs)
 
     async def leave(self, worker_id: str) -> None:
@@ -49,6 +54,11 @@ class Liveness:
     async def judge(self, worker_id: str, count: int) -> None:
         """Note that so many leases of this worker were taken."""
         await self._redis.run(JUDGE, (keys.JUDGED,), [worker_id, count])
+
+
+def _worker_of(record: bytes) -> str:
+    """The worker that has the record with this name."""
+    return text(record).rpartition(":")[2].removesuffix("}")
 
 
 def _ignore(channel: str, data: bytes) -> None:
