@@ -422,15 +422,19 @@ async def test_ruling_15_children_are_cancelled_with_their_parent_unless_they_ar
 async def test_ruling_15_a_worker_cancels_the_children_if_whoever_cancelled_the_parent_died(
     app: App, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right after the parent was deleted: the record of its children outlives both."""
-    parent, ran = declare_family(app)
+    """Right after the parent was deleted: the record of its children is all that is left of it in its queue."""
+    double, ran = declare(app)
+
+    @app.task
+    async def parent() -> list[int]:
+        return await current().gather("all", [double.using(queue="other").call(n) for n in range(3)])
 
     async def dies(*args: Any) -> None:
         raise ConnectionLost("the process has died")
 
     async with app.worker("default", **SETTINGS):
         handle = await parent.enqueue()
-        await until_all_wait(look, 1)
+        await parked(look, handle.id)
         with monkeypatch.context() as patched:
             patched.setattr(Orphans, "cancel", dies)
             with pytest.raises(ConnectionLost):

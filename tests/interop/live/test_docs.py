@@ -19,7 +19,7 @@ from tests.integration.support import FAST
 from tests.interop.live.peer import SOURCE, compiled
 from tests.support.servers import VALKEY_ONLY, RealServer, free_port
 from tests.support.waiting import PATIENCE, until, until_sync
-from veredus import App
+from veredus import App, current
 
 pytestmark = pytest.mark.usefixtures("go")
 
@@ -86,9 +86,24 @@ async def runs_what_python_sends(program: Path, url: str, folder: Path) -> None:
             await until(lambda: printed.read_text() == "to 42\n")
 
 
+async def starts_and_signals(program: Path, url: str, folder: Path) -> None:
+    """docs/workflows.md: Go starts a durable task and emits the event that it waits for."""
+    app = App(url)
+
+    @app.task(name="fulfil", queue="orders", retention=60)
+    async def fulfil(order: int) -> str:
+        answer = await current().wait_for(f"approved:{order}", timeout=60)
+        return f"approved by {answer['by']}"
+
+    assert subprocess.run([program], timeout=PATIENCE).returncode == 0
+    async with app, app.worker(**FAST):
+        assert await app.handle("order-7", queue="orders").result(timeout=30) == "approved by ada"
+
+
 RUNS: dict[str, Callable[[Path, str, Path], Awaitable[None]]] = {
     "docs/go-and-python.md": sends_for_python,
     "docs/migrating/asynq.md": runs_what_python_sends,
+    "docs/workflows.md": starts_and_signals,
 }
 
 
