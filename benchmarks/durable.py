@@ -157,4 +157,4 @@ def _slowest(server: BenchServer) -> float:
 
 
 def _memory(server: BenchServer) -> int:
-    return int(server.client.info("memory")["used_memory_dataset"])
+    return int(server.client.info("memory")["used_memory"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 
@@ -12,6 +13,7 @@ from veredus.handlers.context import Context
 from veredus.model.durable import STEP, CallNames, OpenCalls, event_of, shown_name
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
+from veredus.store.tasks.emitted import Waiter
 
 
 async def test_outside_a_handler_and_without_a_name() -> None:
@@ -49,3 +51,10 @@ def test_one_name_is_not_open_twice() -> None:
     calls.enter("z:nap", is_named=True, is_wait=True)
     with pytest.raises(ConcurrentWait, match="one thing at a time"):
         calls.enter("s:a", is_named=True, is_wait=False)
+
+
+@pytest.mark.parametrize("field", ["e:paid", "e:paid\0002"])
+def test_a_task_that_waits_is_noted_in_64_bytes(field: str) -> None:
+    waiter = Waiter("orders", str(uuid4()), "0123456789", field)
+    assert len(waiter.pack("paid")) <= 64
+    assert Waiter.unpack("paid", waiter.pack("paid")) == waiter

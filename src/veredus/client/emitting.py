@@ -57,7 +57,7 @@ async def _wake_all(store: Store, name: str, emission: Emission) -> None:
     """Page by page; the notes of those that have it are deleted."""
     noted = emission.waiters
     while noted:
-        waiters = [Waiter.unpack(one) for one in noted]
+        waiters = [Waiter.unpack(name, one) for one in noted]
         await _insist(store, partial(wake, store, waiters, emission.payload))
         noted = await _insist(store, partial(store.emitted.ack, name, noted))
 
