@@ -82,7 +82,7 @@ async def _orders(shop: Shop) -> None:
                 break
     steps = ["received", "reserved", "paid", "invoiced", "shipped", "shipped"]
     for said in told.values():
-        assert [*dict.fromkeys(said)] == [one for one in steps[:-1] if one in said], "in order"
+        assert [*dict.fromkeys(said)] == [one for one in steps[:-1] if one in said], said
         assert said[-1] == "shipped"
     await until(lambda: shop.happened(LAST.format(second["order"])), what="the last mail")
     events = shop.events()

@@ -56,7 +56,8 @@ for _, one in pairs(touched) do
     local key, field = keys.task(one.id), 'o:' .. one.name
     local _, _, _, waits_for = read_wait(one.parent.waiting or '')
     local is_waiting = one.parent.state == 'scheduled' and waits_for == field
-    if is_waiting and one.parent.waited then report(one, ended, count or 1) end
+    -- One child alone says nothing about how far its parent is: what the handler reported stays.
+    if is_waiting and one.parent.waited and (count or 1) > 1 then report(one, ended, count) end
     if ended == count then
       if redis.call('HEXISTS', key, field) == 0 then
         grow('HSET', key, field, '+')
