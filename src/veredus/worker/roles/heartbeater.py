@@ -121,8 +121,8 @@ class Heartbeater:
         await asyncio.to_thread(self._thread.join, 5.0)
 
     def _live(self) -> None:
-        """Runs until the worker stops. After a failure it starts again with a new loop and connection, at the latest
-        one beat later, so that no lease expires."""
+        """Runs until the worker stops. After a failure it starts again with a new loop and connection, so soon that no
+        lease expires and that nobody takes this worker for dead."""
         while not self._stopping.is_set():
             try:
                 asyncio.run(self._beat_on())
@@ -130,7 +130,8 @@ class Heartbeater:
             except BaseException as exc:  # whatever it is, beats must go on
                 error = exc
             if not self._stopping.is_set():
-                self._stopping.wait(self._restarts.ended("heartbeater", error, longest=self._config.beat))
+                longest = min(self._config.beat, SIGN_OF_LIFE)
+                self._stopping.wait(self._restarts.ended("heartbeater", error, longest=longest))
 
     async def _beat_on(self) -> None:
         store = Store(self._open_redis())
