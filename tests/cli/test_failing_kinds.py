@@ -8,7 +8,7 @@ from tests.support.waiting import until_sync
 from veredus import App
 
 KINDS = """\
-import asyncio, os, signal, time
+import asyncio, os, signal, threading
 from veredus import App, current
 
 app = App(defaults={"max_retry": 1, "retry_delay": 0})
@@ -32,12 +32,12 @@ def in_process(n: int) -> None:
 
 @app.task(name="times-out")
 async def times_out(n: int) -> None:
-    await asyncio.sleep(3600)
+    await asyncio.Event().wait()
 
 
 @app.task(name="times-out-process", run_in="process")
 def times_out_in_a_process(n: int) -> None:
-    time.sleep(3600)
+    threading.Event().wait()
 
 
 @app.task(name="kills-its-process", run_in="process")
@@ -66,7 +66,7 @@ SHOWN = {
     ],
     "thread": ["failed", "error    KeyError: 'name'", "at       shop.in_thread:", 'raise KeyError("name")'],
     "process": ["failed", "error    LookupError: no 1", "at       shop.in_process:", 'raise LookupError(f"no {n}")'],
-    "times-out": ["timed out", TIMEOUT, "at       shop.times_out:", "await asyncio.sleep(3600)"],
+    "times-out": ["timed out", TIMEOUT, "at       shop.times_out:", "await asyncio.Event().wait()"],
     "times-out-process": ["timed out", TIMEOUT],
     "kills-its-process": ["killed", DIED],
     "kills-its-worker": ["lease lost", "error    its worker process ", "ended with signal SIGKILL"],

@@ -228,7 +228,7 @@ def test_a_killed_child_spoils_only_a_stop_that_was_under_way(
     supervisor = WorkerSupervisor(App().worker(processes=2))
     supervisor._stopping = when == "before"
 
-    def give_back(child: SupervisedProcess) -> None:
+    def give_back(child: SupervisedProcess, how: str) -> None:
         supervisor._stopping = when != "never"
 
     monkeypatch.setattr(supervisor, "_give_back", give_back)
