@@ -106,6 +106,19 @@ def test_every_page_renders_with_real_data(watched: Watched, name: str) -> None:
     watched.picture(f"{name}-dark")
 
 
+def test_no_table_is_cut_off(browser: Any, dash: Shop) -> None:
+    """At 1440 and 1920 pixels."""
+    cut = """() => [...document.querySelectorAll('.table-box')]
+        .filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.querySelector('table').ariaLabel)"""
+    for width in (1440, 1920):
+        for watched in _watched(browser, dash, viewport={"width": width, "height": 900}):
+            watched.enter()
+            for name, (route, parts) in PAGES.items():
+                watched.go(route)
+                _says(watched.page, parts[0])
+                assert watched.page.evaluate(cut) == [], (name, width)
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_fits_a_phone(phone: Watched, name: str) -> None:
     route, parts = PAGES[name]
@@ -113,6 +126,9 @@ def test_every_page_fits_a_phone(phone: Watched, name: str) -> None:
     _says(phone.page, parts[0])
     width = phone.page.evaluate("() => document.documentElement.scrollWidth")
     assert width <= 390, "nothing must stick out"
+    if name == "overview":  # two screens have room for seven queues
+        heights = phone.page.evaluate("() => [...document.querySelectorAll('tbody tr')].map(row => row.offsetHeight)")
+        assert sum(heights) / len(heights) < 2 * (844 - 52 - 60) / 7
     phone.picture(f"{name}-phone", full=False)
 
 
@@ -163,6 +179,24 @@ def test_what_changes_is_seen_without_reloading(watched: Watched, dash: Shop) ->
     page.wait_for_function("before => document.querySelector('main strong').innerText !== before", arg=before)
     assert bar.get_attribute("aria-valuenow") is not None
     assert page.evaluate("() => window.same") is True, "it was never reloaded"
+
+
+def test_tables_are_sorted_by_a_click_and_tasks_are_listed_the_newest_first(watched: Watched) -> None:
+    from playwright.sync_api import expect
+
+    page = watched.page
+    watched.enter()
+    rows = page.get_by_role("table", name="Queues").locator("tbody tr")
+    page.get_by_role("button", name="Tasks", exact=True).click()
+    expect(page.locator("th[aria-sort=descending]")).to_have_count(1)
+    expect(rows.first).to_contain_text("mail")
+    _says(page, "Needs attention")
+    _says(page, "no worker serves queue 'idle'")
+    watched.go("#/queues/mail?state=scheduled")
+    _says(page, "later-000")
+    page.get_by_role("button", name="Last first").click()
+    expect(page.locator("tbody tr").first).to_contain_text("script")
+    _says(page, "later-129")
 
 
 def test_the_charts_move(watched: Watched) -> None:

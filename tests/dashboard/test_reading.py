@@ -71,6 +71,35 @@ async def test_a_page_is_a_page_whatever_the_queue_has(app: App, api: Api) -> No
     assert (await api.get("tasks", queue="mail", state="pending", page=9))["tasks"] == []
 
 
+@pytest.mark.parametrize("state", ["pending", "scheduled"])
+async def test_the_newest_come_first_when_asked_for(app: App, api: Api, state: str) -> None:
+    options: list[dict[str, Any]] = [{"delay": 60 + n} if state == "scheduled" else {} for n in range(120)]
+    await app.enqueue_many(app.call("t", queue="mail", task_id=f"t{n:03}", **given) for n, given in enumerate(options))
+    pages = [await api.get("tasks", queue="mail", state=state, newest=True, page=page) for page in (1, 3, 4)]
+    ids = [[task["id"] for task in page["tasks"]] for page in pages]
+    assert ids == [[f"t{n:03}" for n in range(119, 69, -1)], [f"t{n:03}" for n in range(19, -1, -1)], []]
+
+
+async def test_what_needs_attention_is_flagged(app: App, api: Api) -> None:
+    @app.task(name="book", queue="ledger", order_hold=True, max_retry=0)
+    async def book() -> None:
+        raise ValueError("closed")
+
+    for account in (1, 1, 2):
+        await book.using(order_key=f"account-{account}").enqueue()
+    await app.enqueue("nobody", queue="idle")
+    async with app.worker(["ledger"], burst=True) as worker:
+        await worker.wait()
+        flags = [one for one in (await api.get("flags"))["flags"] if one["queue"]]
+    assert {(one["kind"], one["queue"]) for one in flags} >= {("unserved", "idle"), ("held", "ledger")}
+    (held,) = [one for one in flags if one["kind"] == "held"]
+    assert "account-1" in held["text"]
+    assert "account-2" not in held["text"], "nothing waits behind it"
+    found = {one["kind"] for one in (await api.get("flags"))["flags"]}
+    assert "persistence" in found, "the server of tests stores nothing"
+    assert "version" not in found
+
+
 async def test_a_search_goes_on_from_its_cursor(app: App, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("veredus.dashboard.read_routes.SCAN", 250)
     await app.enqueue_many(

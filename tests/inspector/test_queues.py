@@ -117,7 +117,7 @@ async def test_pages_come_in_order(q: Bench, state: str) -> None:
     await q.fill(state, *ids)
     group = "g" if state == "aggregating" else None
 
-    async def page(**given: int) -> list[str]:
+    async def page(**given: Any) -> list[str]:
         return [task.id for task in await q.inspector.tasks("q", state, group=group, **given)]
 
     assert await page() == ids[:30]

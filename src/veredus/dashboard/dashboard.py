@@ -16,7 +16,7 @@ from starlette.routing import Route, Router, request_response
 from starlette.types import Message, Receive, Scope, Send
 
 from veredus.clock import SYSTEM
-from veredus.dashboard import change_routes, job_routes, read_routes, server_views
+from veredus.dashboard import change_routes, flags, job_routes, read_routes, server_views
 from veredus.dashboard.answers import HEADERS, Json, described, problem
 from veredus.dashboard.assets import FOREVER, Asset, assets
 from veredus.dashboard.auth import BEARER, DAYS, HOOK, Authenticator, TooManyTokens, Visitor, WrongTokens
@@ -32,7 +32,7 @@ from veredus.errors import ConfigError, VeredusError, near
 
 logger = logging.getLogger("veredus.dashboard")
 
-READINGS: dict[str, Reading] = {**read_routes.READINGS, **server_views.READINGS}
+READINGS: dict[str, Reading] = {**read_routes.READINGS, **server_views.READINGS, **flags.READINGS}
 CHANGES: dict[str, Changing] = {**change_routes.CHANGES, **job_routes.CHANGES}
 _SAFE = ("GET", "HEAD")
 _METHODS = (*_SAFE, "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

@@ -122,7 +122,8 @@ async def tasks(opened: Opened, form: Form) -> Any:
         rows = [row_of(task) for task in step.tasks]
         return {"tasks": rows, "cursor": step.cursor, "scanned": step.scanned, "size": size}
     page = form.number("page", 1, 1, 10**9)
-    found = await opened.inspector.tasks(name, state, group=group, page=page, size=size)
+    newest = form.flag("newest")
+    found = await opened.inspector.tasks(name, state, group=group, page=page, size=size, newest=newest)
     info = await opened.inspector.queue(name)
     total = getattr(info, state)
     if group is not None:
@@ -259,7 +260,7 @@ READINGS: dict[str, Reading] = {
     "queue": Reading(queue, ("queue",), 1),
     "history": Reading(history, ("queue", "days"), 10),
     "throughput": Reading(throughput, ("minutes", "queue"), 2),
-    "tasks": Reading(tasks, ("queue", "state", "group", "page", "size", *FILTERS, "cursor"), 1),
+    "tasks": Reading(tasks, ("queue", "state", "group", "page", "size", "newest", *FILTERS, "cursor"), 1),
     "task": Reading(task, ("queue", "id"), 0.5),
     "children": Reading(children, ("queue", "id", "gather", "page", "size"), 1),
     "waiting": Reading(waiting, ("queue",), 5),

@@ -44,6 +44,17 @@ class OrderAndLimits:
                 break
         return sorted(found, key=lambda one: (-one.size, one.order_key))[:limit]
 
+    async def held_keys(self, queue: str, most: int = 1_000) -> list[str]:
+        """Order keys that an archived task holds up, among about `most` of the keys that have tasks."""
+        found: list[str] = []
+        read = 0
+        async for page in self._order_keys.pages(queue):
+            found += [one.order_key for one in page if one.held and one.size > 1]
+            read += len(page)
+            if read >= most:
+                break
+        return found
+
     async def release_order_key(self, queue: str, order_key: str) -> str:
         """Let the tasks behind an archived task run. Returns the id of that task, which stays archived."""
         await self._known(queue)

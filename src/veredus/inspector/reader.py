@@ -165,10 +165,17 @@ class InspectorReader:
         raise TaskNotFound(task_id, "", hint="")
 
     async def tasks(
-        self, queue: str, state: State | str, *, group: str | None = None, page: int = 1, size: int = PAGE_SIZE
+        self,
+        queue: str,
+        state: State | str,
+        *,
+        group: str | None = None,
+        page: int = 1,
+        size: int = PAGE_SIZE,
+        newest: bool = False,
     ) -> list[TaskInfo]:
         """One page of tasks: pending in the order they will run, active with the longest running first, others by
-        time."""
+        time. With `newest` in the opposite order, from the end."""
         state = checked(state)
         if page < 1 or size < 1:
             raise ConfigError("page" if page < 1 else "size", min(page, size), "a number from 1 on")
@@ -176,14 +183,17 @@ class InspectorReader:
             raise ConfigError("group", group, "the name of a group, for aggregating tasks")
         await self._known(queue, group)
         tasks: list[TaskInfo] = []
-        read, start = 0, size * (page - 1)
-        while read < size:
-            part = await self._tasks.page(queue, state, start + read, min(size - read, 250), group=group or "")
+        read, start, end = 0, size * (page - 1), size * page
+        if newest:
+            total = await self._tasks.count(queue, state, group=group or "")
+            start, end = max(0, total - end), max(0, total - start)
+        while start + read < end:
+            part = await self._tasks.page(queue, state, start + read, min(end - start - read, 250), group=group or "")
             if not part.read:
                 break
             tasks += part.tasks
             read += part.read
-        return list(map(self._redaction.task, tasks))
+        return list(map(self._redaction.task, tasks[::-1] if newest else tasks))
 
     async def search(
         self,

@@ -5,10 +5,11 @@ import { h, icon, morph } from './dom.js';
 import { dec, enc } from './format.js';
 import { jobsDock } from './jobs.js';
 import { help, keyboard } from './keys.js';
-import { empty, head, toast } from './parts.js';
+import { toast } from './parts.js';
 import { Failures } from './pages/failures.js';
 import { Gateway } from './pages/gateway.js';
 import { loginPage } from './pages/login.js';
+import { Missing } from './pages/missing.js';
 import { Overview } from './pages/overview.js';
 import { Queue } from './pages/queue.js';
 import { Schedules } from './pages/schedules.js';
@@ -44,22 +45,6 @@ function pageOf([place = '', queue, list, id]) {
   return place === '' ? Overview : (PAGES[place] ?? Missing);
 }
 
-/** Nothing is at this address. */
-class Missing {
-  title = 'Not found';
-
-  topics() {
-    return {};
-  }
-
-  render() {
-    return [
-      head(this.title),
-      h('div', { class: 'card' }, empty('Nothing is here', 'This address leads to no page. The overview lists all queues.')),
-    ];
-  }
-}
-
 const THEMES = ['auto', 'light', 'dark'];
 
 class App {
@@ -83,6 +68,7 @@ class App {
     );
     addEventListener('hashchange', () => this.#route());
     addEventListener('resize', () => this.update());
+    document.addEventListener('redraw', () => this.update());
     setInterval(() => !document.hidden && this.page && this.update(), 1000); // updates times such as "3 s ago"
     document.addEventListener('click', (event) => this.#open(event));
     keyboard(this);
@@ -138,7 +124,7 @@ class App {
   /** The width in pixels of a chart in one of several columns. */
   chartWidth(columns) {
     const room =
-      Math.min(1320, document.querySelector('#main')?.clientWidth ?? innerWidth) - (innerWidth <= 760 ? 32 : 64);
+      Math.min(1384, document.querySelector('#main')?.clientWidth ?? innerWidth) - (innerWidth <= 760 ? 32 : 64);
     return Math.max(240, Math.floor((innerWidth <= 1000 ? room : (room - 16 * (columns - 1)) / columns) - 42));
   }
 

@@ -87,7 +87,37 @@ export function card(title, ...children) {
   return h('section', { class: 'card' }, head && h('header', { class: 'card-head' }, head), children);
 }
 
-/** Roles are explicit because phones show rows as cards, which removes the implicit ones. columns: {title, cell(row), number?, wide?, hidden?}; `open(row)` gives the address of a row. */
+/** By which column each table is sorted: [title, whether the largest comes first]. */
+const sorted = new Map();
+
+function sortedRows(label, columns, rows) {
+  const [title, down] = sorted.get(label) ?? [];
+  const by = columns.find((column) => column.title === title)?.sort;
+  if (!by) return rows;
+  const compare = (a, b) => (a === b ? 0 : (a ?? '') > (b ?? '') ? 1 : -1);
+  return rows.toSorted((a, b) => (down ? -1 : 1) * compare(by(a), by(b)));
+}
+
+function sortButton(label, column) {
+  const [title, down] = sorted.get(label) ?? [];
+  const own = title === column.title;
+  const onclick = () => {
+    // The first click sorts numbers down and texts up, the second one turns that, the third one ends it.
+    const first = Boolean(column.number);
+    if (!own) sorted.set(label, [column.title, first]);
+    else if (down === first) sorted.set(label, [title, !first]);
+    else sorted.delete(label);
+    document.dispatchEvent(new Event('redraw'));
+  };
+  return h('button', { type: 'button', class: 'sort', onclick }, column.title, own && (down ? ' ↓' : ' ↑'));
+}
+
+const direction = (label, column) => {
+  const [title, down] = sorted.get(label) ?? [];
+  return title !== column.title ? null : down ? 'descending' : 'ascending';
+};
+
+/** Roles are explicit because phones show rows as cards, which removes the implicit ones. columns: {title, cell(row), sort?(row), number?, wide?, hidden?}; `open(row)` gives the address of a row. */
 export function table({ label, columns, rows, key, open, select }) {
   const shown = columns.filter((column) => !column.hidden);
   const head = h(
@@ -102,12 +132,17 @@ export function table({ label, columns, rows, key, open, select }) {
     shown.map((column) =>
       h(
         'th',
-        { scope: 'col', role: 'columnheader', class: column.number ? 'number' : '' },
-        column.title || h('span', { class: 'sr' }, column.says ?? 'Actions'),
+        {
+          scope: 'col',
+          role: 'columnheader',
+          class: column.number ? 'number' : '',
+          'aria-sort': column.sort && direction(label, column),
+        },
+        column.sort ? sortButton(label, column) : column.title || h('span', { class: 'sr' }, column.says ?? 'Actions'),
       ),
     ),
   );
-  const body = rows.map((row) => {
+  const body = sortedRows(label, columns, rows).map((row) => {
     const name = key(row);
     return h(
       'tr',
@@ -229,6 +264,24 @@ export function toast(text, kind = '') {
   const one = h('div', { class: `toast ${kind}` }, text);
   tray.append(one);
   setTimeout(() => one.remove(), kind === 'bad' ? 8000 : 3500);
+}
+
+/** Findings of the doctor and the like, each with its level; `action(row)` is what can be done about it. */
+export function findings(rows, action) {
+  const kind = { ok: 'completed', warn: 'retry', bad: 'archived' };
+  return h(
+    'ul',
+    { class: 'findings' },
+    rows.map((row) =>
+      h(
+        'li',
+        { class: `finding is-${row.level}` },
+        h('span', { class: `badge is-${kind[row.level]}` }, row.level),
+        h('div', {}, h('p', {}, row.text), row.advice && h('p', { class: 'dim' }, row.advice)),
+        action?.(row),
+      ),
+    ),
+  );
 }
 
 /** Waits for a call of the API and shows its outcome. True if it was accepted. */

@@ -71,6 +71,7 @@ export class Failures {
       columns: [
         {
           title: 'Error',
+          sort: (row) => className(row.error_class),
           cell: (row) =>
             h(
               'a',
@@ -83,7 +84,7 @@ export class Failures {
               className(row.error_class),
             ),
         },
-        { title: 'Type', cell: (row) => h('a', { href: `#/types/${enc(row.type)}` }, row.type) },
+        { title: 'Type', sort: (row) => row.type, cell: (row) => h('a', { href: `#/types/${enc(row.type)}` }, row.type) },
         { title: 'Text', wide: true, cell: (row) => h('span', { class: 'clip text-archived' }, row.error || '–') },
         {
           title: 'Over time',
@@ -92,8 +93,8 @@ export class Failures {
             return sparkline(counts, { width: 96, height: 20, name: 'bad' });
           },
         },
-        { title: 'Count', number: true, cell: (row) => number(row.count) },
-        { title: 'Last', number: true, cell: (row) => when(row.last) },
+        { title: 'Count', number: true, sort: (row) => row.count, cell: (row) => number(row.count) },
+        { title: 'Last', number: true, sort: (row) => row.last, cell: (row) => when(row.last) },
       ],
     });
   }

@@ -5,7 +5,7 @@ import { me, post } from '../api.js';
 import { STATES, dayBars, spanBars, sparkline, stateBar } from '../charts.js';
 import { h } from '../dom.js';
 import { compact, duration, enc, number, plural, rate } from '../format.js';
-import { button, card, empty, failure, head, legend, loading, report, segmented, stat, table } from '../parts.js';
+import { button, card, empty, failure, findings, head, legend, loading, report, segmented, stat, table } from '../parts.js';
 
 export class Overview {
   title = 'Overview';
@@ -19,12 +19,13 @@ export class Overview {
   topics() {
     return {
       overview: 'overview',
+      flags: 'flags',
       history: `history?days=${this.days}`,
       throughput: `throughput?minutes=${this.minutes}`,
     };
   }
 
-  render({ overview, history, throughput }, errors) {
+  render({ overview, history, throughput, flags }, errors) {
     if (errors.overview) return [head('Overview'), failure(errors.overview)];
     if (!overview) return [head('Overview'), loading()];
     if (!overview.queues.length) return [head('Overview'), newcomer(overview)];
@@ -33,10 +34,30 @@ export class Overview {
         note: me.server,
         actions: !me.read_only && button('Enqueue', { icon: 'plus', onclick: () => this.#enqueue() }),
       }),
+      this.#flags(flags?.flags ?? []),
       this.#stats(overview, throughput?.total ?? []),
       this.#charts(history, throughput),
       this.#queues(overview, throughput?.queues ?? {}),
     ];
+  }
+
+  /** What needs attention, also the findings of the last check by the doctor. */
+  #flags(flags) {
+    const check = this.app.jobs?.find((job) => job.verb === 'diagnose' && job.status === 'done');
+    const total = check?.result?.total ?? 0;
+    const text = `the last check of ${check?.queue || 'every queue'} found ${plural(total, 'problem')}`;
+    const rows = total ? [...flags, { kind: 'doctor', level: 'bad', text }] : flags;
+    if (!rows.length) return null;
+    const place = (row) =>
+      row.kind === 'unserved'
+        ? `#/queues/${enc(row.queue)}`
+        : row.kind === 'held'
+          ? `#/order?queue=${enc(row.queue)}`
+          : '#/server';
+    return card(
+      'Needs attention',
+      findings(rows, (row) => h('a', { class: 'button small', href: place(row) }, 'Show')),
+    );
   }
 
   async #enqueue() {
@@ -142,6 +163,7 @@ export class Overview {
         columns: [
           {
             title: 'Queue',
+            sort: (queue) => queue.queue,
             cell: (queue) => [
               h('a', { class: 'strong', href: `#/queues/${enc(queue.queue)}` }, queue.queue),
               queue.paused && h('span', { class: 'badge is-paused' }, 'paused'),
@@ -149,21 +171,24 @@ export class Overview {
             ],
           },
           { title: 'States', wide: true, cell: (queue) => stateBar(queue) },
-          { title: 'Tasks', number: true, cell: (queue) => compact(queue.size) },
+          { title: 'Tasks', number: true, sort: (queue) => queue.size, cell: (queue) => compact(queue.size) },
           ...['pending', 'active', 'retry', 'archived'].map((state) => ({
             title: state[0].toUpperCase() + state.slice(1),
             number: true,
+            sort: (queue) => queue[state],
             cell: (queue) => count(queue, state),
           })),
           {
             title: 'Wait',
             number: true,
+            sort: (queue) => queue.latency_ms,
             cell: (queue) =>
               queue.latency_ms ? duration(queue.latency_ms / 1000) : h('span', { class: 'dim' }, '0 s'),
           },
           {
             title: 'Per second',
             number: true,
+            sort: (queue) => queue.rate.processed,
             cell: (queue) =>
               h(
                 'span',
@@ -172,10 +197,11 @@ export class Overview {
                 rate(queue.rate.processed),
               ),
           },
-          { title: 'Today', number: true, cell: (queue) => compact(queue.processed) },
+          { title: 'Today', number: true, sort: (queue) => queue.processed, cell: (queue) => compact(queue.processed) },
           {
             title: 'Failed',
             number: true,
+            sort: (queue) => queue.failed,
             cell: (queue) =>
               queue.failed
                 ? h('span', { class: 'text-retry' }, compact(queue.failed))

@@ -53,6 +53,7 @@ export class Schedules {
           columns: [
             {
               title: 'Schedule',
+              sort: (row) => row.task_type,
               cell: (row) =>
                 h(
                   'a',
@@ -78,7 +79,7 @@ export class Schedules {
               wide: true,
               cell: (row) => h('span', { class: 'mono clip' }, line(row.task_payload, 60) || '–'),
             },
-            { title: 'Next', number: true, cell: (row) => when(row.next) },
+            { title: 'Next', number: true, sort: (row) => row.next, cell: (row) => when(row.next) },
             {
               title: 'Last',
               number: true,

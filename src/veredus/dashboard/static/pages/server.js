@@ -4,7 +4,7 @@ import { me, post } from '../api.js';
 import { ask } from '../dialogs.js';
 import { h } from '../dom.js';
 import { bytes, duration, number, plural, query } from '../format.js';
-import { button, card, facts, failure, head, loading, stat, toast } from '../parts.js';
+import { button, card, facts, failure, findings, head, loading, stat, toast } from '../parts.js';
 
 export class Server {
   title = 'Server';
@@ -149,21 +149,4 @@ export class Server {
       (error) => toast(error.message, 'bad'),
     );
   }
-}
-
-function findings(rows, action) {
-  const kind = { ok: 'completed', warn: 'retry', bad: 'archived' };
-  return h(
-    'ul',
-    { class: 'findings' },
-    rows.map((row) =>
-      h(
-        'li',
-        { class: `finding is-${row.level}` },
-        h('span', { class: `badge is-${kind[row.level]}` }, row.level),
-        h('div', {}, h('p', {}, row.text), row.advice && h('p', { class: 'dim' }, row.advice)),
-        action?.(row),
-      ),
-    ),
-  );
 }

@@ -5,7 +5,7 @@ import { ACTIONS, perform, performAll } from '../actions.js';
 import { STATES } from '../charts.js';
 import { h, icon } from '../dom.js';
 import { compact, enc, number, plural, query } from '../format.js';
-import { button, empty, failure, loading, table } from '../parts.js';
+import { button, empty, failure, loading, segmented, table } from '../parts.js';
 import { columns, groupsCard, nothing } from './listing.js';
 
 const SIZE = 50;
@@ -21,6 +21,7 @@ export class Tasks {
     this.queue = queue;
     this.page = Math.max(1, Number(given.page) || 1);
     this.group = given.group ?? '';
+    this.newest = given.newest ? 'true' : '';
     const { type = '', payload = '', error = '', error_group = '' } = given;
     this.filters = { type, payload, error, error_group };
     this.picked = new Set();
@@ -41,13 +42,13 @@ export class Tasks {
     const { queue, state, group, page } = this;
     if (state === 'aggregating' && !group) return { groups: `groups${query({ queue })}` };
     if (!state || this.#searching()) return {};
-    return { tasks: `tasks${query({ queue, state, group, page, size: SIZE })}` };
+    return { tasks: `tasks${query({ queue, state, group, page, size: SIZE, newest: this.newest })}` };
   }
 
   address(change) {
-    const { state, group, filters } = this;
+    const { state, group, filters, newest } = this;
     const page = this.page > 1 ? this.page : '';
-    return `#/queues/${enc(this.queue)}${query({ state, group, ...filters, page, ...change })}`;
+    return `#/queues/${enc(this.queue)}${query({ state, group, newest, ...filters, page, ...change })}`;
   }
 
   render(queue, data, errors) {
@@ -61,9 +62,27 @@ export class Tasks {
       'section',
       { class: 'card', 'aria-label': `${this.state} tasks` },
       this.#filters(),
+      !searching && rows?.length > 1 && this.#order(),
       this.#selection(rows ?? [], total),
       this.#content(rows, error),
       rows && (searching ? this.#more() : this.#pager(total)),
+    );
+  }
+
+  #order() {
+    const first = { pending: 'Next to run', active: 'Longest running', scheduled: 'Due first', retry: 'Due first' };
+    return h(
+      'div',
+      { class: 'order' },
+      segmented(
+        'Order',
+        [
+          ['', first[this.state] ?? 'Oldest first'],
+          ['true', first[this.state] ? 'Last first' : 'Newest first'],
+        ],
+        this.newest,
+        (newest) => this.app.go(this.address({ newest, page: '' })),
+      ),
     );
   }
 

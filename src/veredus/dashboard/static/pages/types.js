@@ -68,7 +68,7 @@ export class Types {
       key: (row) => row.type,
       open,
       columns: [
-        { title: 'Type', cell: (row) => h('a', { class: 'strong', href: open(row) }, row.type) },
+        { title: 'Type', sort: (row) => row.type, cell: (row) => h('a', { class: 'strong', href: open(row) }, row.type) },
         {
           title: 'Over time',
           cell: (row) =>
@@ -77,16 +77,23 @@ export class Types {
               { width: 96, height: 20 },
             ),
         },
-        { title: 'Attempts', number: true, cell: (row) => number(row.processed) },
+        { title: 'Attempts', number: true, sort: (row) => row.processed, cell: (row) => number(row.processed) },
         {
           title: 'Failed',
           number: true,
+          sort: (row) => row.failed,
           cell: (row) => h('span', { class: row.failed ? 'text-retry' : 'dim' }, number(row.failed)),
         },
-        ...SHARES.map((share) => ({ title: `Run ${share}`, number: true, cell: (row) => seconds(row.run_s[share]) })),
+        ...SHARES.map((share) => ({
+          title: `Run ${share}`,
+          number: true,
+          sort: (row) => row.run_s[share],
+          cell: (row) => seconds(row.run_s[share]),
+        })),
         ...['p50', 'p99'].map((share) => ({
           title: `Wait ${share}`,
           number: true,
+          sort: (row) => row.wait_s[share],
           cell: (row) => seconds(row.wait_s[share]),
         })),
       ],
