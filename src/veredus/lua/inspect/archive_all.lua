@@ -3,7 +3,7 @@
 -- ARGV  queue_prefix state group limit:number max_size:number max_age:number
 -- RETURNS  {tasks now archived, ids that left the container, old ones that were deleted to keep the archive within
 --   its size}
--- NEEDS  clock checks places take_out put_in
+-- NEEDS  clock places take_out put_in
 local now = clock()
 expect_places()
 

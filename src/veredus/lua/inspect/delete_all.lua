@@ -2,7 +2,7 @@
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix state group limit:number
 -- RETURNS  {tasks deleted, ids that left the container}
--- NEEDS  checks places take_out put_in
+-- NEEDS  places take_out put_in
 expect_places()
 
 local tasks, left = take_first(state, group, limit)

@@ -2,7 +2,7 @@
 -- KEYS  pending active lease scheduled retry archived completed due groups aggregation_sets
 -- ARGV  queue_prefix state group limit:number from_start:flag
 -- RETURNS  {tasks now pending, ids that left the container}
--- NEEDS  clock checks places take_out put_in forget_run
+-- NEEDS  clock places take_out put_in forget_run
 local now, _, nanoseconds = clock()
 expect_places()
 
