@@ -90,6 +90,8 @@ def test_a_trusted_proxy_is_not_limited_itself() -> None:
     some = _addresses(proxies=("10.0.0.0/8", "fd00::/8"))
     assert all(some.enter("10.1.2.3") and some.enter("fd00::1") and some.may_begin("10.1.2.3") for _ in range(100))
     some.leave("10.1.2.3")
+    assert sum(some.may_begin("11.1.2.3") for _ in range(100)) < 100, "another address is, beside a proxy too"
+    assert not all(some.enter("11.1.2.3") for _ in range(100))
     assert (some.is_proxy("10.1.2.3"), some.is_proxy("11.1.2.3"), some.is_proxy("nonsense")) == (True, False, False)
 
 

@@ -109,6 +109,7 @@ async def test_an_unreadable_task_leaves_everything_that_it_waited_for(store: St
         await q.client.zadd(q.key("waiting:task:t"), {"a": 1})
         await q.client.zadd(q.key("limited"), {"task:t": 1})
         assert await run(q, QUARANTINE, "a", "", b"m", b"readable") == 1
+        assert await q.client.zscore(q.key("archived"), "a") == SECOND
         fields = await q.fields("a")
         assert (fields["msg"], fields["original"], fields["state"]) == ("readable", "m", "archived")
         assert {"pending_since", "held"}.isdisjoint(fields)

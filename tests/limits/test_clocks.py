@@ -48,6 +48,18 @@ async def test_room_is_not_kept_for_as_long_as_the_clock_went_back(q: Bound) -> 
     assert await take(q) == ["c"]
 
 
+async def test_room_is_kept_for_ten_seconds_and_then_for_nobody(q: Bound) -> None:
+    await q.limits.declare("q", {"task:t": "1 0 0"})
+    await fill(q, "t", "a", "b", "c")
+    await take(q)
+    await settle(q, "done", "a")
+    await q.client.lrem(q.key("pending"), 0, "b")  # whoever was called does not come
+    for later, taken in ((9_999, []), (1, ["c"])):
+        q.now += later
+        await q.forward(now=q.now)
+        assert await take(q) == taken
+
+
 async def test_a_clock_that_is_set_forward_makes_no_room_for_more_at_once(q: Bound) -> None:
     """The living have not renewed yet. Whoever has lost its lease makes room as ever."""
     await q.limits.declare("q", {"task:t": "1 0 0"})

@@ -138,6 +138,13 @@ async def test_tasks_that_end_while_older_ones_of_another_worker_run(q: Queue, e
     assert await q.scores("lease") == dict.fromkeys((await q.active()), (await q.scores("lease"))["d0"])
 
 
+async def test_an_id_that_comes_twice_is_ended_once_and_the_others_with_it(q: Queue) -> None:
+    await q.activate("a", "b", "c")
+    assert await q.done("a", "a", "b", "b", "c") == [2, 4]
+    assert (await q.active(), await q.scores("lease")) == ([], {})
+    assert not await q.client.exists(*[q.task(one) for one in "abc"])
+
+
 async def test_an_id_that_a_damaged_list_has_twice_takes_no_other_with_it(q: Queue) -> None:
     for letter, owner in (("a", "v:1"), ("b", "w:1")):
         await q.activate(*_names(letter), owner=owner)

@@ -196,7 +196,7 @@ async def test_the_room_of_mail_that_waited_too_long_is_free_again(log: Log) -> 
     outbox = log.store.outbox
     assert (await outbox.append_to_user("bob", tail("x" * 600_000), wait_ms=100))[0].status is PushStatus.WAITING
     assert (await outbox.append_to_user("bob", tail("y" * 300_000), wait_ms=90_000))[0].status is PushStatus.WAITING
-    log.later(200)
+    log.later(100)
     assert (await outbox.append_to_user("bob", tail("z" * 600_000), wait_ms=90_000))[0].status is PushStatus.WAITING
     assert (await outbox.append_to_user("bob", tail("z" * 300_000), wait_ms=90_000))[0].status is PushStatus.FULL
 

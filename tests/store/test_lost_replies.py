@@ -20,7 +20,7 @@ from tests.support.queue import Queue
 from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import PATIENCE, until
 from veredus import App, Job
-from veredus.errors import ConnectionLost
+from veredus.errors import ConnectionLost, ServerFull
 from veredus.store.store import Store, connect
 from veredus.store.tasks import intake
 from veredus.store.tasks.intake import ADD, CREATED, ENQUEUE, ENQUEUE_BOUND, ID_EXISTS, SCHEDULE, NewTask
@@ -183,6 +183,28 @@ async def test_a_stored_task_is_not_called_refused_because_the_server_is_full_no
     async with _lost_and_full(new_server, patience=1.0) as (_, adding):
         with pytest.raises(ConnectionLost, match="whether the tasks were stored is not known"):
             await adding
+
+
+async def test_a_server_that_was_not_ready_has_stored_nothing(new_server: Callable[..., RealServer]) -> None:
+    """Full by the second try, it is a full server, and not one that may have the task."""
+    server = new_server()
+    client = redis.asyncio.Redis(unix_socket_path=server.socket)
+    store = Store(connect(server.url), patience=5.0)
+    await store.intake.add("q", NewTask("first", b""))
+    await client.execute_command("REPLICAOF", "127.0.0.1", "1")  # it refuses to write
+    adding = asyncio.ensure_future(store.intake.add("q", NewTask("a", b"")))
+
+    async def has_refused() -> bool:
+        return bool((await client.info("errorstats")).get("errorstat_READONLY"))
+
+    await until(has_refused, what="a refusal")
+    await client.config_set("maxmemory", 1)
+    await client.execute_command("REPLICAOF", "NO", "ONE")
+    with pytest.raises(ServerFull):
+        await adding
+    assert await Queue(store.redis, client).pending() == ["first"]
+    await store.close()
+    await client.aclose()
 
 
 async def test_a_call_whose_reply_was_lost_is_recognised_once_a_full_server_has_room(

@@ -74,7 +74,7 @@ class AddressLimits:
 
     def enter(self, host: str) -> bool:
         """Admit a connection, which counts until `leave`. Returns False if it is refused."""
-        if self._proxies and self.is_proxy(host):
+        if self.is_proxy(host):
             return True
         found = self._find(host)
         most = self._connections.of(found.is_local)
@@ -101,7 +101,7 @@ class AddressLimits:
 
     def may_begin(self, host: str) -> bool:
         """Whether this address may begin one more session."""
-        if self._proxies and self.is_proxy(host):
+        if self.is_proxy(host):
             return True
         found = self._find(host)
         rate = self._sessions.of(found.is_local)
