@@ -39,6 +39,8 @@ async def lateness() -> list[list[float]]:
     and how long it worked between two looks of the sampler, both as p99, p99.9 and most."""
     if not _sampling:
         _sampling.append(asyncio.create_task(_sample()))
+    if _sampling[0].done():
+        _sampling[0].result()  # nothing is measured any more: say why
     taken = _late.copy()
     _late.clear()
     return [_shares([late for late, _ in taken]), _shares([worked for _, worked in taken])]
