@@ -5,10 +5,11 @@
 local function note_orphans(queue_prefix, id, action)
   local key, names = keys.task(id), {}
   local mark = redis.call('HGET', key, 'run')
+  if not mark then return end
   for _, field in ipairs(redis.call('HKEYS', key)) do
     if string.sub(field, 1, 2) == 'g:' then names[#names + 1] = field end
   end
-  if not mark or #names == 0 then return end
+  if #names == 0 then return end
   local values, fan_outs = redis.call('HMGET', key, unpack(names)), {}
   for i, name in ipairs(names) do fan_outs[i] = { string.sub(name, 3), values[i] } end
   grow('HSET', keys.orphans(), id .. ' ' .. mark, cjson.encode({ action, fan_outs }))
