@@ -156,7 +156,7 @@ async def test_several_heralds_tell_each_thing_once_and_in_order(app: App, log: 
 
 
 @pytest.mark.parametrize("how", ["woken", "stopped"])
-async def test_a_herald_passes_on_what_it_hears_of_and_at_a_stop_what_is_left(log: Log, how: str) -> None:
+async def test_a_follow_relayer_passes_on_what_it_hears_of_and_at_a_stop_what_is_left(log: Log, how: str) -> None:
     sid = (await log.create()).sid
     key = keys.task("default", "t")
     role = HeraldRole(log.store, ["default"], 3600.0, OutageLog())

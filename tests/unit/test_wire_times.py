@@ -27,30 +27,17 @@ def test_to_milliseconds(seconds: float, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "whole"), [(0, 0), (0.001, 1), (1, 1), (1.0000001, 2), (29.5, 30), (0.1 + 0.2, 1), (3600.0, 3600)]
-)
-def test_to_whole_seconds(seconds: float, whole: int) -> None:
-    assert times.to_whole_seconds(seconds) == whole
-
-
-@pytest.mark.parametrize(
-    ("instant", "seconds", "milliseconds"),
+    ("instant", "milliseconds"),
     [
-        (datetime(1970, 1, 1, tzinfo=UTC), 0, 0),
-        (datetime(2026, 11, 15, 22, 40, 0, 123456, tzinfo=UTC), 1794782400, 1794782400124),
-        (datetime(2026, 11, 15, 22, 40, 0, 123000, tzinfo=UTC), 1794782400, 1794782400123),
-        (datetime(2026, 11, 16, 7, 40, tzinfo=timezone(timedelta(hours=9))), 1794782400, 1794782400000),
-        (datetime(1969, 12, 31, 23, 59, 59, 500000, tzinfo=UTC), -1, -500),
+        (datetime(1970, 1, 1, tzinfo=UTC), 0),
+        (datetime(2026, 11, 15, 22, 40, 0, 123456, tzinfo=UTC), 1794782400124),
+        (datetime(2026, 11, 15, 22, 40, 0, 123000, tzinfo=UTC), 1794782400123),
+        (datetime(2026, 11, 16, 7, 40, tzinfo=timezone(timedelta(hours=9))), 1794782400000),
+        (datetime(1969, 12, 31, 23, 59, 59, 500000, tzinfo=UTC), -500),
     ],
 )
-def test_instants(instant: datetime, seconds: int, milliseconds: int) -> None:
-    assert times.unix_seconds(instant) == seconds
+def test_instants(instant: datetime, milliseconds: int) -> None:
     assert times.unix_milliseconds(instant) == milliseconds
-
-
-def test_from_unix_is_aware_and_utc() -> None:
-    assert times.from_unix(0.5) == datetime(1970, 1, 1, 0, 0, 0, 500000, tzinfo=UTC)
-    assert times.from_unix(0).tzinfo is UTC
 
 
 def test_never_is_gos_zero_time() -> None:
@@ -65,11 +52,9 @@ def test_whole_milliseconds_survive_as_seconds(milliseconds: int) -> None:
 @given(st.floats(0, 10**7))
 def test_a_delay_is_never_shortened(seconds: float) -> None:
     assert times.to_milliseconds(seconds) >= seconds * 1000 - 1e-6
-    assert times.to_whole_seconds(seconds) >= seconds - 1e-9
 
 
 @given(st.integers(0, 10**16).map(lambda micros: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)))
 def test_an_instant_is_never_earlier_by_more_than_its_unit(instant: datetime) -> None:
     micros = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     assert times.unix_milliseconds(instant) == -(-micros // 1000)
-    assert times.unix_seconds(instant) == micros // 10**6

@@ -17,8 +17,8 @@ from veredus.cli.entry import loaded
 from veredus.cli.gateway_bench import bench
 from veredus.cli.gateway_ending import disconnect, revoke
 from veredus.cli.groups import StartGroup
-from veredus.cli.loading import load_app
-from veredus.cli.logs import LEVELS, configure, show_server
+from veredus.cli.loading import app_to_run
+from veredus.cli.logs import LEVELS
 from veredus.cli.stoppable import stoppable
 from veredus.errors import ConfigError, VeredusError
 from veredus.gateway.config import GatewayConfig
@@ -104,11 +104,7 @@ def serve(app: str, redis_url: str | None, log_level: str, log_format: str, **se
     Example:
       veredus gateway shop:app --ws 0.0.0.0:8765
     """
-    configure(log_level, log_format)
-    loaded = load_app(app)
-    if redis_url:
-        loaded.use(redis_url)
-    show_server(loaded, log_format)
+    loaded = app_to_run(app, redis_url, log_level, log_format)
     given = {name: value for name, value in settings.items() if value is not None}
     return loaded.gateway(**given).run()
 

@@ -9,7 +9,18 @@ import traceback
 from pathlib import Path
 
 from veredus.app import App
+from veredus.cli.logs import configure, show_server
 from veredus.errors import ConfigError
+
+
+def app_to_run(path: str, redis_url: str | None, log_level: str, log_format: str) -> App:
+    """The app of a command that runs until it is stopped. It logs which server it uses."""
+    configure(log_level, log_format)
+    app = load_app(path)
+    if redis_url:
+        app.use(redis_url)
+    show_server(app, log_format)
+    return app
 
 
 def load_app(path: str) -> App:

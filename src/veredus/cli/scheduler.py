@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from veredus.cli.loading import load_app
-from veredus.cli.logs import LEVELS, configure, show_server
+from veredus.cli.loading import app_to_run
+from veredus.cli.logs import LEVELS
 from veredus.cli.stoppable import stoppable
 
 
@@ -28,9 +28,5 @@ def scheduler(app: str, redis_url: str | None, log_level: str, log_format: str) 
       veredus scheduler shop:app
       veredus scheduler shop:app --redis redis://cache:6379/1
     """
-    configure(log_level, log_format)
-    loaded = load_app(app)
-    if redis_url:
-        loaded.use(redis_url)
-    show_server(loaded, log_format)
+    loaded = app_to_run(app, redis_url, log_level, log_format)
     return loaded.scheduler().run()

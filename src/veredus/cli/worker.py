@@ -8,8 +8,8 @@ import click
 
 from veredus.cli.common import Duration
 from veredus.cli.groups import StartGroup
-from veredus.cli.loading import load_app
-from veredus.cli.logs import LEVELS, configure, show_server
+from veredus.cli.loading import app_to_run
+from veredus.cli.logs import LEVELS
 from veredus.cli.stoppable import stoppable
 from veredus.cli.worker_control import list_workers, quiet, stop
 from veredus.worker.config import cores
@@ -100,11 +100,7 @@ def start(
 
     Every option can also be set in the environment: VEREDUS_QUEUES, VEREDUS_CONCURRENCY, ...
     """
-    configure(log_level, log_format)
-    loaded = load_app(app)
-    if redis_url:
-        loaded.use(redis_url)
-    show_server(loaded, log_format)
+    loaded = app_to_run(app, redis_url, log_level, log_format)
     given = {name: value for name, value in settings.items() if value is not None}
     if metrics is not None:
         from veredus.telemetry.worker_metrics import metrics_for

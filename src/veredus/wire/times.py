@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 NEVER_SECONDS = -62135596800
 """Go's zero time, which readers take for "never"."""
@@ -42,20 +42,6 @@ def to_milliseconds(seconds: float) -> int:
     return math.ceil(round(seconds * 1000, 6))
 
 
-def to_whole_seconds(seconds: float) -> int:
-    """Asynq's timeouts and retentions are whole seconds. Rounded up, so that a fraction does not become "none"."""
-    return math.ceil(round(seconds, 9))
-
-
-def unix_seconds(instant: datetime) -> int:
-    """Whole Unix seconds, rounded down, as Go does for instants."""
-    return math.floor(instant.timestamp())
-
-
 def unix_milliseconds(instant: datetime) -> int:
     """Rounded up: an instant may not become earlier."""
     return math.ceil(round(instant.timestamp() * 1000, 3))
-
-
-def from_unix(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

@@ -54,6 +54,40 @@ class Role:
         self.stopping.set()
 
 
+class WokenRole(Role):
+    """Its step is due when it is woken, and at its interval."""
+
+    last_step_fails: str
+    """What follows if the step after the stop fails, for the log."""
+
+    def __init__(self, interval: float, outages: OutageLog) -> None:
+        super().__init__(interval, outages)
+        self._wake = asyncio.Event()
+
+    def wake(self, queue: str) -> None:
+        """There is something to do in this queue."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        super().stop()
+        self._wake.set()
+
+    async def pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def run(self) -> None:
+        await super().run()
+        try:
+            await self.step()  # what came during the last step is done before the worker ends
+        except StoreError as exc:
+            self.outages.error(self.name, self.last_step_fails, exc)
+
+
 class Roster:
     """Starts roles in order and stops them in reverse, so that senders stop before receivers. Restarts roles that
     end."""

@@ -3,7 +3,7 @@
 -- ARGV  queue_prefix number lifetime ROWS task_id message unique_key unique_ttl expires group
 -- RETURNS  one code per task: 1 added, 0 the id exists, -1 another task holds the unique lock;
 --   only -4 for all: the queue is closed, -5: `sent` has another call
--- NEEDS  clock checks closed arrival sent new_task
+-- NEEDS  clock checks arrival sent new_task
 local now, now_up, nanoseconds = clock()
 expect(groups, 'set')
 for i, unique_key, unique_ttl, group in rows() do
@@ -11,12 +11,8 @@ for i, unique_key, unique_ttl, group in rows() do
   expect(keys.group(group), 'zset')
 end
 local first_id = rows(1).task_id
-local answered = sent_before(sent, number, lifetime, first_id, rows_count)
+local answered = answer_without_storing(queue_prefix, sent, number, lifetime, first_id, rows_count)
 if answered then return answered end
-if is_closed(queue_prefix) then
-  sent_nothing(sent, number, lifetime)
-  return { -4 }
-end
 
 local second = whole(math.floor(now / 1000))
 local codes = {}

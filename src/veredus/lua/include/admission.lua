@@ -1,34 +1,5 @@
 -- NEEDS  clock lanes limits types
 
--- open_admission: what decides which tasks may begin in a queue that has limits, for one batch: the declared limits, and of each
--- scope that comes up how much room there is. `admits` counts along; nothing is written before settle_admission.
-local function open_admission(queue_prefix, now)
-  local admission = {
-    now = now,
-    limits = {}, -- by what is limited
-    patterns = {}, -- those among them that are a type's beginning, the longest first
-    has_types = false,
-    has_keys = false,
-    scopes = {}, -- by name
-    admitted = {}, -- tasks that begin
-    refused = {}, -- tasks that wait for a scope
-    given_up = {}, -- room that was kept for tasks that wait for another scope
-  }
-  local declared = redis.call('HGETALL', keys.limits())
-  for i = 1, #declared, 2 do
-    local spec, limit = declared[i], limit_from(declared[i + 1])
-    local is_of_type = string.find(spec, '^task') ~= nil
-    admission.limits[spec] = limit
-    admission.has_types = admission.has_types or is_of_type
-    admission.has_keys = admission.has_keys or string.find(spec, '^%a+%-key') ~= nil
-    if limit and is_of_type and string.sub(spec, -1) == '*' then
-      admission.patterns[#admission.patterns + 1] = { spec = spec, beginning = string.sub(spec, 1, -2) }
-    end
-  end
-  table.sort(admission.patterns, function(a, b) return #a.spec > #b.spec end)
-  return admission
-end
-
 -- scope_named: the scope of this name, read when it first comes up.
 local function scope_named(queue_prefix, admission, name, limit)
   local scope = admission.scopes[name]
@@ -143,4 +114,34 @@ local function settle_admission(queue_prefix, admission, lease_end, now_up, nano
   for name, touched in pairs(is_touched) do
     if touched then call_up(queue_prefix, name, admission.now, nanoseconds) end
   end
+end
+
+-- open_admission: what decides which tasks may begin in a queue that has limits, for one batch: the declared limits, and of each
+-- scope that comes up how much room there is. `admits` counts along; nothing is written before `settle`.
+local function open_admission(queue_prefix, now)
+  local admission = {
+    now = now,
+    limits = {}, -- by what is limited
+    patterns = {}, -- those among them that are a type's beginning, the longest first
+    has_types = false,
+    has_keys = false,
+    scopes = {}, -- by name
+    admitted = {}, -- tasks that begin
+    refused = {}, -- tasks that wait for a scope
+    given_up = {}, -- room that was kept for tasks that wait for another scope
+    room_in_queue = room_in_queue, admits = admits, settle = settle_admission,
+  }
+  local declared = redis.call('HGETALL', keys.limits())
+  for i = 1, #declared, 2 do
+    local spec, limit = declared[i], limit_from(declared[i + 1])
+    local is_of_type = string.find(spec, '^task') ~= nil
+    admission.limits[spec] = limit
+    admission.has_types = admission.has_types or is_of_type
+    admission.has_keys = admission.has_keys or string.find(spec, '^%a+%-key') ~= nil
+    if limit and is_of_type and string.sub(spec, -1) == '*' then
+      admission.patterns[#admission.patterns + 1] = { spec = spec, beginning = string.sub(spec, 1, -2) }
+    end
+  end
+  table.sort(admission.patterns, function(a, b) return #a.spec > #b.spec end)
+  return admission
 end

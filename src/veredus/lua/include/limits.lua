@@ -197,6 +197,14 @@ local function free_slots(queue_prefix, slots, id, now, nanoseconds)
   end
 end
 
+-- make_room: tasks have ended: in their lanes the next ones take their turns, and their slots are free.
+local function make_room(queue_prefix, tasks, now, nanoseconds)
+  for _, task in ipairs(tasks) do
+    if task.order_key then leave_lane(queue_prefix, task.order_key, task.id, nanoseconds) end
+    if task.slots then free_slots(queue_prefix, task.slots, task.id, now, nanoseconds) end
+  end
+end
+
 -- keep_slots: a task goes on running, until this second at least.
 local function keep_slots(queue_prefix, slots, id, lease_end)
   for _, scope in ipairs(cjson.decode(slots)) do

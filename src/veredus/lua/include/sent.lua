@@ -1,4 +1,4 @@
--- NEEDS  nothing
+-- NEEDS  closed
 
 -- A producer's calls in flight have a slot each, and a slot has a record in Redis: `<number> <codes> <first task id>` of the last
 -- call, without codes if every task was stored. Calls have growing numbers of 12 digits, which compare as text; one without a
@@ -42,4 +42,15 @@ end
 -- sent_nothing: the call has stored nothing: under the same number it is new again.
 local function sent_nothing(sent, number, lifetime)
   if number ~= '' then redis.call('SET', sent, string.format('%012.0f  ', tonumber(number) - 1), 'EX', lifetime) end
+end
+
+-- answer_without_storing: what to return for a call that stores nothing: it was sent before, or the queue is closed. nil for
+-- a new call, which is recorded.
+local function answer_without_storing(queue_prefix, sent, number, lifetime, id, count)
+  local answered = sent_before(sent, number, lifetime, id, count)
+  if not answered and is_closed(queue_prefix) then
+    sent_nothing(sent, number, lifetime)
+    return { -4 }
+  end
+  return answered
 end

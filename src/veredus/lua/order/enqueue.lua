@@ -4,7 +4,7 @@
 --   ROWS task_id message unique_key unique_ttl expires due_at order_key order_hold:flag limit_key
 -- RETURNS  one code per task: 1 stored, 0 the id exists, -1 another task holds the unique lock;
 --   only -4 for all: the queue is closed, -5: `sent` has another call
--- NEEDS  clock checks closed wakeup lanes sent new_task waking
+-- NEEDS  clock checks wakeup lanes sent new_task waking
 -- The same as enqueue and schedule of plain tasks, which need not pay for this. A task that is due now takes its place in
 -- its lane and is pending if it is the first there; one that is due later takes its place when it is due.
 local now, now_up, nanoseconds = clock()
@@ -17,12 +17,8 @@ for i, unique_key, unique_ttl, order_key in rows() do
   if order_key ~= '' then expect(keys.lane(order_key), 'zset') end
 end
 local first_id = rows(1).task_id
-local answered = sent_before(sent, number, lifetime, first_id, rows_count)
+local answered = answer_without_storing(queue_prefix, sent, number, lifetime, first_id, rows_count)
 if answered then return answered end
-if is_closed(queue_prefix) then
-  sent_nothing(sent, number, lifetime)
-  return { -4 }
-end
 
 local MOST = 10000 -- places that one call takes from tasks which are gone, some 20 ms of work; a sweep takes the rest
 local before, first_new

@@ -37,11 +37,8 @@ in_chunks('ZREM', lease, ids)
 leave_active_list(active, ids)
 in_chunks('ZADD', completed, entries)
 if #leaving > 0 then
-  -- include: lanes limits
-  for _, task in ipairs(leaving) do
-    if task.order_key then leave_lane(queue_prefix, task.order_key, task.id, nanoseconds) end
-    if task.slots then free_slots(queue_prefix, task.slots, task.id, now, nanoseconds) end
-  end
+  -- include: limits
+  make_room(queue_prefix, leaving, now, nanoseconds)
 end
 if #waited_for > 0 then
   -- include: notify_waiters

@@ -19,6 +19,8 @@
 -- which tasks are left for Go servers that serve this queue as well (include/for_go.lua); empty if there are none.
 -- `channel` is where this worker is woken: if the queue is empty then and it could take more, it is idle from here on. If tasks are
 -- left that others may be able to start, one of those that are idle is woken (include/waking.lua). Empty: it is never idle.
+-- The steps: repeat a batch; ask what is paused or limited; find where to begin; sort out tasks, from the tail of the list on;
+-- activate the batch; settle waits, lanes and limits; wake the next worker. Nothing is written before all keys have been looked at.
 -- Includes inside blocks are for what few queues have: limits, order keys, cancels. At the top they would
 -- make a call for one task 12 % dearer, in instructions of the server.
 local SCAN = 1000 -- tasks that one call passes over, at most
@@ -40,7 +42,7 @@ local function add_pair(list, first, second)
   list[size + 1], list[size + 2] = first, second
 end
 
--- Asked again: the same batch.
+---- Repeat a batch.
 if tonumber(redis.call('GET', batch) or 0) >= number then
   -- include: limits
   local running = redis.call('LRANGE', active, 0, -1)
@@ -60,21 +62,19 @@ if tonumber(redis.call('GET', batch) or 0) >= number then
   return reply(length, -1, length, {})
 end
 
--- Paused or limited? One question for all: most queues are neither.
+---- Ask what is paused or limited: one question for all, as most queues are neither.
 local is_plain, admission = redis.call('EXISTS', paused, keys.limits(), keys.limited()) == 0, nil
 if not is_plain then
   if redis.call('EXISTS', paused) == 1 then return reply(-1, -1, 0, {}) end
   if redis.call('EXISTS', keys.limits()) == 1 then
     -- include: admission
     admission = open_admission(queue_prefix, now)
-    admission.room_in_queue, admission.admits, admission.settle = room_in_queue, admits, settle_admission
   end
 end
 local length = redis.call('LLEN', pending)
 expect(active, 'list')
 expect(lease, 'zset')
 
--- How many tasks can begin?
 local room = { loop_room, thread_room, process_room }
 wanted = math.min(wanted, loop_room + thread_room + process_room)
 if admission then
@@ -86,7 +86,7 @@ if admission then
   wanted = math.min(wanted, free)
 end
 
--- Where to begin, counted from the tail: behind the cursor, if it is still pending. Mostly it is near the head.
+---- Find where to begin, counted from the tail: behind the cursor, if it is still pending. Mostly it is near the head.
 local looked = 0
 if cursor ~= '' then
   local at = redis.call('LPOS', pending, cursor, 'MAXLEN', SCAN)
@@ -98,6 +98,8 @@ local cursors, is_blocked = {}, {}
 for pool, free in ipairs(room) do
   cursors[pool], is_blocked[pool] = free > 0 and cursor or '', free == 0
 end
+
+---- Sort out tasks. First the questions that are asked of a task, then the loop that asks them.
 
 -- note_gone: the places of tasks that leave the list, counted from the tail: noted only where they are not all at the tail.
 local function note_gone()
@@ -165,7 +167,6 @@ if for_go ~= '' then
   is_for_go = rule_for_go(for_go, now, left_for_go)
 end
 
--- Look at tasks, from the tail on, and sort them out. Nothing is written before every key of the batch has been looked at.
 local seen, expired, stub_keys, outdated_keys = admission and {}, {}, {}, {}
 local count, ids, task_keys, leases, locked = 0, {}, {}, {}, {}
 
@@ -183,6 +184,7 @@ local function reason_to_drop(id, key, is_hash, message, state, expires_at, orde
   end
 end
 
+-- The loop asks in this order: is it to be dropped, can this worker start it, does it still wait, is it its turn, is there room?
 local bytes_left = most_bytes
 while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked - begun < SCAN + wanted do
   local chunk = passed > 0 and 100 or math.min(wanted - count, 1000)
@@ -246,6 +248,8 @@ end
 local taken = looked - begun - passed
 local behind = looked < DEEPEST and length - looked or 0
 
+---- Activate the batch.
+
 -- leave_pending: take what was looked at, and not passed over, out of pending: mostly one cut at the tail.
 local function leave_pending()
   if begun == 0 and not gone then return redis.call('LTRIM', pending, 0, -taken - 1) end
@@ -291,8 +295,7 @@ local function activate()
   for _, key in ipairs(outdated_keys) do call('HDEL', key, 'cancel', 'cancel_of') end
 end
 
-if taken > 0 or is_again then grow('SET', batch, whole(number), 'PX', batch_ttl_ms) end
--- next_worker: this worker is idle, or those that are idle have work.
+-- next_worker: this worker is idle, or one of those that are idle is woken for what is left.
 local function next_worker(left)
   -- include: waking
   if left > 0 then
@@ -303,11 +306,14 @@ local function next_worker(left)
   end
 end
 
+if taken > 0 or is_again then grow('SET', batch, whole(number), 'PX', batch_ttl_ms) end
 if taken == 0 then
   next_worker(length)
   return reply(length, -1, behind, cursors)
 end
 activate()
+
+---- Settle waits: a task that still waits is scheduled again; for one that was woken, nothing waits any more.
 if #asleep + #woken > 0 then
   -- include: waits wakeup
   local before, first = earliest(keys.due(), keys.scheduled(), keys.retry()), nil
@@ -322,6 +328,8 @@ if #asleep + #woken > 0 then
     redis.call('ZREM', keys.waits(), task.id)
   end
 end
+
+---- Settle lanes: expired tasks leave theirs, a task whose turn it is not waits in its lane, one that was in none joins it.
 if #expired + #strays + #joining > 0 then
   -- include: notify_waiters lanes
   for _, task in ipairs(expired) do
@@ -340,6 +348,8 @@ if #expired + #strays + #joining > 0 then
     next_turn(queue_prefix, task.order_key, nanoseconds) -- its first may have ended without us
   end
 end
+
+---- Settle limits, then wake the next worker.
 if admission then admission.settle(queue_prefix, admission, lease_end, now_up, nanoseconds) end
 local is_exact = not admission and #expired == 0 and #strays == 0 -- else others may have become pending
 local left = is_exact and length - taken or redis.call('LLEN', pending)

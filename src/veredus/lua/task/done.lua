@@ -59,11 +59,8 @@ leave_active_list(active, ids)
 delete_all(task_keys)
 
 if #leaving > 0 then
-  -- include: lanes limits
-  for _, task in ipairs(leaving) do
-    if task.order_key then leave_lane(queue_prefix, task.order_key, task.id, nanoseconds) end
-    if task.slots then free_slots(queue_prefix, task.slots, task.id, now, nanoseconds) end
-  end
+  -- include: limits
+  make_room(queue_prefix, leaving, now, nanoseconds)
 end
 if #waited_for > 0 then
   -- include: notify_waiters

@@ -3,18 +3,14 @@
 -- ARGV  queue_prefix channel number lifetime ROWS task_id message unique_key unique_ttl expires due_at group
 -- RETURNS  one code per task: 1 scheduled, 0 the id exists, -1 another task holds the unique lock;
 --   only -4 for all: the queue is closed, -5: `sent` has another call
--- NEEDS  clock checks closed wakeup sent new_task
+-- NEEDS  clock checks wakeup sent new_task
 local now, now_up = clock()
 expect(scheduled, 'zset')
 expect(due, 'zset')
 for i, unique_key, unique_ttl in rows() do expect_ttl(unique_key, unique_ttl) end
 local first_id = rows(1).task_id
-local answered = sent_before(sent, number, lifetime, first_id, rows_count)
+local answered = answer_without_storing(queue_prefix, sent, number, lifetime, first_id, rows_count)
 if answered then return answered end
-if is_closed(queue_prefix) then
-  sent_nothing(sent, number, lifetime)
-  return { -4 }
-end
 
 local before, first_new = earliest(due, scheduled, retry), nil
 local codes = {}

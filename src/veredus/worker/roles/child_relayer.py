@@ -2,57 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
-from veredus.errors import CommandRefused, StoreError
+from veredus.errors import CommandRefused
 from veredus.process.outage_log import OutageLog
 from veredus.store.store import Store
 from veredus.store.tasks.children import EndedChild
 from veredus.store.tasks.runs import JoinRow
-from veredus.worker.role import Role
+from veredus.worker.role import WokenRole
 
 
-class ChildRelayer(Role):
+class ChildRelayer(WokenRole):
     """Sleeps until it is woken. What it misses is found by the looks of `worker/wait_looker.py`."""
 
     name = "child-relayer"
+    last_step_fails = "durable tasks may learn of their children late"
 
     def __init__(self, store: Store, interval: float, outages: OutageLog) -> None:
         super().__init__(interval, outages)
         self._store = store
         self._woken: set[str] = set()
-        self._wake = asyncio.Event()
 
     def wake(self, queue: str) -> None:
         """Children in this queue have ended."""
         self._woken.add(queue)
-        self._wake.set()
-
-    def stop(self) -> None:
-        super().stop()
-        self._wake.set()
+        super().wake(queue)
 
     async def step(self) -> bool:
         woken, self._woken = self._woken, set()
         for queue in woken:
             await relay(self._store, queue)
         return bool(woken)
-
-    async def pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-        self._wake.clear()
-
-    async def run(self) -> None:
-        await super().run()
-        try:
-            await self.step()
-        except StoreError as exc:
-            self.outages.error(self.name, "durable tasks may learn of their children late", exc)
 
 
 async def relay(store: Store, queue: str) -> bool:
