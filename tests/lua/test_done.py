@@ -41,6 +41,14 @@ async def test_a_lock_is_not_released_by_one_who_lost_the_task(q: Queue) -> None
     assert await q.client.get(LOCK) == b"a"
 
 
+async def test_batches_with_the_same_end_of_lease_are_of_their_own_owners(q: Queue) -> None:
+    await q.enqueue("a", "b", "c")
+    for number in (1, 2, 3):
+        await q.dequeue(number=number)
+    assert await q.done(("a", "w:1"), ("b", "w:2"), ("c", "w:2")) == [3]
+    assert await q.client.exists(q.task("a"), q.task("b")) == 0
+
+
 async def test_the_daily_count_expires_after_ninety_days_counted_from_its_first(q: Queue) -> None:
     await q.activate("a", "b")
     await q.done("a")

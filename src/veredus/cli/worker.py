@@ -60,7 +60,7 @@ worker.add_command(stop)
     metavar="NAMES",
     help="Queues and weights: critical=6,default=1 (default: all).",
 )
-@click.option("--strict", is_flag=True, help="Always serve the queue with most weight first.")
+@click.option("--strict", is_flag=True, help="Serve the queue with most weight first.")
 @click.option("-c", "--concurrency", type=int, help="Slots per process (default 100).")
 @click.option("--threads", type=int, help="Slots for handlers in threads (default 32).")
 @click.option(
@@ -74,7 +74,7 @@ worker.add_command(stop)
 @click.option("--shutdown-timeout", type=float, metavar="SECONDS", help="Time for running handlers (default 25).")
 @click.option("--lease", type=float, metavar="SECONDS", help="Lease time without a heartbeat (default 12).")
 @click.option("--max-crashes", type=int, help="Archive a task after this many worker crashes (default 3; 0: never).")
-@click.option("--max-run-age", type=Duration(), help="Archive durable tasks that began longer ago, such as 720h.")
+@click.option("--max-run-age", type=Duration(), help="Archive durable tasks older than this.")
 @click.option("--retry-while-running", is_flag=True, help="Retry at the deadline even if the handler still runs.")
 @click.option(
     "--no-share-with-go", "share_with_go", flag_value=False, default=None, help="Do not leave tasks for Go servers."
