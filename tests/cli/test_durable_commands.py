@@ -68,13 +68,16 @@ def _steps(veredus: Command, task_id: str, queue: str = "default") -> int:
 def test_tasks_are_found_by_what_they_wait_for(veredus: Command) -> None:
     listed = veredus.do("task list -q default -s scheduled --waiting 'event approved:*' --json").json
     assert {one["id"] for one in listed} == {"o-1", "o-2", "o-3", "o-4"}
-    assert "0 of 0 running" in veredus.do("task cancel -q default --all --waiting 'event approved:1' -y").out
     veredus.do("task run -q default -s scheduled --all --waiting 'event approved:1' -y")
     assert _ids(veredus, "pending") == {"o-1"}
     veredus.do("task archive -q default -s scheduled --all --waiting 'event approved:2' -y")
     assert _ids(veredus, "archived") == {"o-2"}
     veredus.do("task delete -q default -s scheduled --all --waiting 'event approved:3' -y")
     assert {one for one in _ids(veredus, "scheduled") if ":" not in one} == {"o-4", "g-1", "g-2"}
+    cancelled = veredus.do("task cancel -q default --all --waiting 'event approved:4' --then delete -y")
+    assert cancelled.out == "cancel: 1 of 5 waiting tasks\n"
+    assert {one for one in _ids(veredus, "scheduled") if ":" not in one} == {"g-1", "g-2"}
+    assert veredus.do("task cancel -q default --all -y").out == "cancel: 0 of 0 running tasks\n"
 
 
 @pytest.mark.usefixtures("orders")

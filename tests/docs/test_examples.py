@@ -43,6 +43,10 @@ ELSEWHERE = {
     "fastapi_app/main.py": "here",
     "django_app/manage.py": "here",
     "shop/run.py": "tests/docs/test_shop.py",
+    **{
+        f"workflows/{name}.py": "tests/durable/test_examples.py"
+        for name in ("agent", "approval", "nightly", "order_saga")
+    },
 }
 
 

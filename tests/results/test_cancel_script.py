@@ -23,7 +23,7 @@ async def cancel(
     q: Queue, task_id: str, action: str = "delete", expected: bytes = b"A", *, max_size: int = 10_000
 ) -> list[bytes]:
     names = q.keys("pending scheduled retry archived due groups")
-    args: list[Any] = [q.key(""), "asynq:cancel", max_size, 90 * 86400, task_id, action, expected, b"NEW"]
+    args: list[Any] = [q.key(""), "asynq:cancel", max_size, 90 * 86400, task_id, action, expected, b"NEW", 0]
     reply: list[bytes] = await q.redis.run(CANCEL, names, [*args, NOW])
     return reply
 

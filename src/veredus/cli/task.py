@@ -197,7 +197,12 @@ def _pair(text: str) -> tuple[str, str]:
     show_default=True,
     help="The children of durable tasks.",
 )
-@click.option("--all", "everything", is_flag=True, help="All running tasks of the queue that match the filters.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="All running tasks that match, or with --waiting those that wait.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @_filters
 @inspecting
@@ -221,6 +226,7 @@ async def cancel(
     Examples:
       veredus task cancel 7e0c3f0e-... --then delete
       veredus task cancel -q mail --all
+      veredus task cancel -q orders --all --waiting 'event approved:*'
     """
     if bool(ids) == everything:
         raise ConfigError("ID", list(ids), "either ids or --all with --queue")
@@ -229,12 +235,13 @@ async def cancel(
             raise ConfigError("--queue", None, "with --all, a queue")
         where = _query(filters)
         await inspector.queue(queue)
-        confirm(f"Cancel the running tasks of queue {queue!r}?", yes)
-        with progress_bar(f"cancel running tasks of {queue}") as progress:
+        which = "waiting" if where.waiting else "running"
+        confirm(f"Cancel the {which} tasks of queue {queue!r}?", yes)
+        with progress_bar(f"cancel {which} tasks of {queue}") as progress:
             done = await inspector.cancel_all(
                 queue, then=then, children=children, where=None if where == Query() else where, progress=progress
             )
-        click.echo(f"cancel: {done.done:,} of {done.total:,} running tasks")
+        click.echo(f"cancel: {done.done:,} of {done.total:,} {which} tasks")
         return
     for task_id in ids:
         for name in [queue] if queue is not None else await inspector.queues_of(task_id):

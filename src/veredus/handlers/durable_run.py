@@ -81,6 +81,8 @@ class DurableRun:
         self.names, self.open_calls = CallNames(), OpenCalls()
         self._opening: asyncio.Task[None] | None = None
         self._now_ms = self._began_ms = 0
+        self._seen_at = 0.0
+        """When the server said `_now_ms`, on the monotonic clock."""
         self._leaving: set[asyncio.Future[None]] = set()
         self._is_lost = False
         self.mark = ""
@@ -91,8 +93,12 @@ class DurableRun:
         self._passed = 0
         self._has_crashed = False
 
-    def now_ms(self) -> int:
-        return round(self._around.clock.time() * 1000)
+    def now_us(self) -> int:
+        """The server's Unix microseconds, or a little less: what begins later never seems to have begun before."""
+        return self._now_ms * 1000 + int((self._around.clock.monotonic() - self._seen_at) * 1e6)
+
+    def _observe(self, now_ms: int) -> None:
+        self._now_ms, self._seen_at = now_ms, self._around.clock.monotonic()
 
     def keep_failure(self, field: str, record: bytes) -> None:
         """A step has failed: if the handler goes on, that is stored with its next write."""
@@ -163,11 +169,12 @@ class DurableRun:
         """Store when a wait ends, or its outcome; what was stored first counts."""
         await self.write({})
         job, runs = self.job, self.store.runs
-        self._now_ms, value = await self.insist(
+        now_ms, value = await self.insist(
             lambda: runs.wait(
                 job.queue, job.id, self.owner, field, delay_ms, outcome, times_out=field.startswith(EVENT)
             )
         )
+        self._observe(now_ms)
         if not value:
             self.lose()
         self.fields[field] = value
@@ -220,7 +227,8 @@ class DurableRun:
         if opened is None:
             self.lose()
         else:
-            self._now_ms, self.mark, self.order_key = opened.now_ms, opened.mark, opened.order_key
+            self._observe(opened.now_ms)
+            self.mark, self.order_key = opened.mark, opened.order_key
             self._note_wake(opened)
             self._began_ms = int(opened.fields.get(BEGAN, b"%d" % opened.now_ms))
             self._check_age()

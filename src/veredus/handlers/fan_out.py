@@ -101,7 +101,7 @@ async def _spawn(run: DurableRun, sender: ChildSender, key: str, calls: Sequence
     if known is None:
         await run.insist(lambda: sender.check_open(checked))
         record = FanOutRecord(len(calls), digest, 0, _queues(calls))
-        await run.write({GATHER + key: record.pack(), BEGAN + GATHER + key: b"%d" % run.now_ms()})
+        await run.write({GATHER + key: record.pack(), BEGAN + GATHER + key: b"%d" % (run.now_us() // 1000)})
     else:
         record = FanOutRecord.unpack(known)
         if (record.size, record.digest) != (len(calls), digest):

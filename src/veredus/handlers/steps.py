@@ -72,12 +72,12 @@ async def _run(
             f"step {shown_name(field)!r}: a task keeps {MOST_FIELDS:,} steps and waits; end a long loop by "
             "enqueueing the next task in a step"
         )
-    began_ms, began = run.now_ms(), time.perf_counter()
+    began_us, began = run.now_us(), time.perf_counter()
 
     def record(is_failure: bool, data: bytes) -> StepRecord:
         took = time.perf_counter() - began
         run.tell(StepEnded(run.job.queue, run.job.type, "failed" if is_failure else "done", took))
-        return StepRecord(is_failure, began_ms, round(took * 1e6), run.job.retried + 1, data)
+        return StepRecord(is_failure, began_us, round(took * 1e6), run.job.retried + 1, data)
 
     token = RUNNING.set(RunningStep(f"{run.job.id}:{run.mark}:{shown_name(field)}"))
     try:

@@ -264,15 +264,18 @@ class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
         progress: Progress | None = None,
         stop: Stop | None = None,
     ) -> BulkResult:
-        """Cancel every running task of a queue, or only those that match `where`, as `cancel` does."""
+        """Cancel every running task of a queue, or only those that match `where`, as `cancel` does. `where.waiting`
+        cancels durable tasks that wait instead."""
         with_children = check_children(children)
         check_then(then)
         await self._known(queue)
-        walk, cancelled_count = Walk(self._tasks, queue, "active"), 0
+        state = "scheduled" if where is not None and where.waiting else "active"
+        walk, cancelled_count = Walk(self._tasks, queue, state), 0
         while (page := await walk.next()) is not None:
             matching = [task.id for task in page.tasks if where is None or where.matches(task)]
             outcomes = await asyncio.gather(*[self._cancel(queue, one, then, with_children) for one in matching])
             cancelled_count += sum(map(bool, outcomes))
+            walk.forget({one for one, outcome in zip(matching, outcomes, strict=True) if outcome == "cancelled"})
             if progress is not None:
                 progress(min(walk.scanned, walk.total), walk.total)
             if stop is not None and stop.is_set():

@@ -68,7 +68,8 @@ class StepRecord(NamedTuple):
     """A step that has ended, as it is kept."""
 
     is_failure: bool
-    began_ms: int
+    began_us: int
+    """Unix microseconds, so that steps of one run are shown in their order."""
     took_us: int
     attempt: int
     data: bytes
@@ -76,7 +77,7 @@ class StepRecord(NamedTuple):
 
     def pack(self) -> bytes:
         sign = FAILED if self.is_failure else KEPT
-        return b"%s%d %d %d %s" % (sign, self.began_ms, self.took_us, self.attempt, self.data)
+        return b"%s%d %d %d %s" % (sign, self.began_us, self.took_us, self.attempt, self.data)
 
     @classmethod
     def unpack(cls, value: bytes) -> StepRecord:

@@ -124,11 +124,12 @@ def run_info(
     children: Mapping[str, tuple[ChildLink, ...]],
 ) -> RunInfo:
     """`ended` and `children`: of each fan-out, how many children have an outcome, and the first of them."""
-    steps = []
+    steps: list[tuple[int, StepInfo]] = []
     for field, value in fields.items():
         kind = field[:2]
         if kind == STEP:
-            steps.append(_step(field, StepRecord.unpack(value)))
+            kept = StepRecord.unpack(value)
+            steps.append((kept.began_us, _step(field, kept)))
         elif kind in _KINDS:
             began, came = _span(fields.get(BEGAN + field, b""))
             outcome, detail = _outcome(kind, value, ended.get(field[2:], 0))
@@ -137,16 +138,18 @@ def run_info(
             size = FanOutRecord.unpack(value).size if kind == GATHER else 0
             seconds = (came - began) / 1000 if began and came and outcome != "waiting" else None
             name, links = shown_name(field), children.get(field[2:], ())
-            steps.append(StepInfo(_KINDS[kind], name, outcome, detail, began, seconds, 0, size, links))
+            info = StepInfo(_KINDS[kind], name, outcome, detail, began, seconds, 0, size, links)
+            steps.append((began * 1000 + 999, info))  # only its millisecond is known: steps of that one came before it
     wait = read_waiting(waiting)
     if wait is not None:  # a sleep is over as soon as its task no longer waits for it
-        steps = [one if one.name != shown_name(wait.field) else _waits(one) for one in steps]
+        steps = [(at, one if one.name != shown_name(wait.field) else _waits(one)) for at, one in steps]
     counted = None
     if wait is not None and wait.kind == "children" and (record := fields.get(GATHER + wait.field[2:])):
         counted = ended.get(wait.field[2:], 0), FanOutRecord.unpack(record).size
-    steps.sort(key=lambda one: one.began_ms)
+    steps.sort(key=lambda one: one[0])
     began_ms = _span(fields.get(BEGAN, b""))[0]
-    return RunInfo(mark, tuple(steps), waiting_text(wait, counted) if wait is not None else "", began_ms)
+    ordered = tuple(one for _, one in steps)
+    return RunInfo(mark, ordered, waiting_text(wait, counted) if wait is not None else "", began_ms)
 
 
 def child_link(queue: str, task_id: str, outcome: bytes) -> ChildLink:
@@ -166,7 +169,7 @@ def _step(field: str, record: StepRecord) -> StepInfo:
     outcome = "failed" if record.is_failure else "done"
     detail = ": ".join(part for part in record.failure if part) if record.is_failure else _excerpt(record.data[1:])
     seconds = record.took_us / 1e6
-    return StepInfo("step", shown_name(field), outcome, detail, record.began_ms, seconds, record.attempt)
+    return StepInfo("step", shown_name(field), outcome, detail, record.began_us // 1000, seconds, record.attempt)
 
 
 def _waits(one: StepInfo) -> StepInfo:
