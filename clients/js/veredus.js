@@ -12,9 +12,9 @@ const RETRYABLE = new Set([408, 429, 503, 504]);
 const DEFAULTS = Object.freeze({
   windowMessages: 256,
   windowBytes: 262_144,
-  ackMessages: 32, // an ack leaves after so many handled messages,
-  ackBytes: 16_384, // or so many characters,
-  ackDelay: 0.1, // or so many seconds after the first of them
+  ackMessages: 32, // an ack is sent after this many handled messages,
+  ackBytes: 16_384, // or this many characters,
+  ackDelay: 0.1, // or this many seconds after the first of them
   backoffBase: 0.2, // seconds; doubled by each failure, at most backoffMax, a random part of it is waited
   backoffMax: 20,
   retries: 5, // so often a request is sent again, under its number, that was rejected as retryable
@@ -421,7 +421,7 @@ export class Session {
     this.#retryTimer = setTimeout(() => this.#connect(), delay * 1000);
   }
 
-  /** Seconds before the next try after so many failures. */
+  /** Seconds before the next try after this number of failures. */
   #backoff(failures, retryAfter) {
     const { backoffBase, backoffMax } = this.#options;
     return retryAfter + Math.random() * Math.min(backoffMax, backoffBase * 2 ** failures);

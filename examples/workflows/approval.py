@@ -1,4 +1,4 @@
-"""An approval: a request waits for a person for two days, reminds after one, and uses no worker meanwhile.
+"""An approval: a request waits for a person for two days, reminds after one, and uses no worker while it waits.
 
 No server needed: `python examples/workflows/approval.py`, or `pytest examples/workflows/approval.py`.
 """

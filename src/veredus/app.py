@@ -357,7 +357,7 @@ class App(Including, TaskDeclarations, ScheduleDeclarations, Steering, GatewayDe
         """What `lifespan` yields in a running worker."""
         if self._is_in_child and self.lifespan is not None:
             raise LookupError(
-                'app.state is not there in a handler with run_in="process": what `lifespan` opened stays in the '
+                'app.state is not available in a handler with run_in="process": what `lifespan` opened stays in the '
                 "worker's process; open it in the handler, at the top of its module, or with Depends(...)"
             )
         return self._state

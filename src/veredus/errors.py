@@ -36,7 +36,7 @@
     │   ├── QueueUnserved      no live worker supports an option of the task (App(unserved="refuse"))
     │   ├── GroupNotFound      no task waits in a group with this name
     │   ├── OrderKeyNotHeld    no archived task holds up the tasks with this order key
-    │   └── ArchiveFull        the archive has no room for so many tasks
+    │   └── ArchiveFull        the archive has too little room for the tasks
     ├── ScheduleNotFound       no schedule has this id
     ├── ServerNotFound         no live worker process has this id
     ├── GatewayError
@@ -414,7 +414,7 @@ class SkipRetry(Exception):
 
 
 class Retry(Exception):
-    """Raise in a handler to run the task again after so many seconds (`after`), or after its usual delay. With
+    """Raise in a handler to run the task again after `after` seconds, or after its usual delay. With
     `counts=False` this attempt counts neither as one of `max_retry` nor as a failure."""
 
     def __init__(self, text: str = "", *, after: float | timedelta | None = None, counts: bool = True) -> None:

@@ -47,7 +47,7 @@ class LeaseWasLost:
 
 @dataclass(frozen=True, slots=True)
 class WorkerMisjudged:
-    """This worker looked dead, because its connections were closed, and so many of its leases were taken."""
+    """This worker looked dead because its connections were closed, and this many of its leases were taken."""
 
     leases: int
 

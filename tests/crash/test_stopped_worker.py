@@ -67,7 +67,7 @@ def test_late_results_are_void_when_another_worker_took_over(fleet: Fleet, task:
     fleet.open_gate("11")
     wake(fleet, sleeper, len(ids))
     after = seen()
-    void = sleeper.log.count("its outcome here is void")
+    void = sleeper.log.count("its outcome here is discarded")
     late = [fact.what for fact in fleet.facts() if fact.pid == sleeper.pid and fact.queue == QUEUE]
     say(
         f"run again {recovered:.1f} s after the stop, stopped for {STOPPED} s; its {len(ids)} handlers ended as "
@@ -154,7 +154,7 @@ def test_late_results_are_void_when_a_go_worker_took_over(fleet: Fleet, where: s
     before = fleet.keyspace()
     wake(fleet, sleeper, 8)
     after = fleet.keyspace()
-    void = sleeper.log.count("its outcome here is void")
+    void = sleeper.log.count("its outcome here is discarded")
     ends = sorted(fact.what for fact in fleet.facts() if fact.pid == sleeper.pid and fact.id in ids)
     say(f"{where}: handlers ended as {ends[:8]}, {void} settlements void")
     assert after == before

@@ -291,7 +291,7 @@ async def test_ruling_13_other_children_than_before_are_refused(app: App) -> Non
 
     numbers: list[int] = []
     async with app.worker(**SETTINGS):
-        with pytest.raises(TaskFailed, match="StepChanged: gather 'pages' has 1 children that are not the 1 of"):
+        with pytest.raises(TaskFailed, match="StepChanged: gather 'pages' has 1 children that differ from the 1 of"):
             await (await changes.enqueue()).result(timeout=20)
 
 
@@ -325,7 +325,7 @@ async def test_ruling_14_what_children_cannot_have(app: App) -> None:
         await current().run(own_order_key.call())
 
     async with app.worker(**SETTINGS):
-        with pytest.raises(TaskFailed, match="group: got 'g', expected no group for a child"):
+        with pytest.raises(TaskFailed, match="group: got 'g', expected no group: a child"):
             await (await grouped.enqueue()).result(timeout=20)
         with pytest.raises(TaskFailed, match="WouldWaitForItself"):
             await (await own_order_key.using(order_key="k").enqueue()).result(timeout=20)

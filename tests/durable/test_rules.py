@@ -36,7 +36,7 @@ def test_names_are_numbered_in_the_order_of_their_use() -> None:
     assert fields == ["s:a", "s:b", f"s:a{chr(0)}2", "z:a"]
     assert [shown_name(field) for field in fields] == ["a", "b", "a #2", "a"]
     assert event_of(fields[2]) == "a"
-    with pytest.raises(ConfigError, match="a name that no other function has"):
+    with pytest.raises(ConfigError, match="a name that no other step of this run uses"):
         names.take(STEP, "a", 2)
 
 

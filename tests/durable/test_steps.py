@@ -207,7 +207,7 @@ async def test_ruling_04_what_no_longer_fits_the_annotation_archives_the_task(ap
         await current().step(new, name="count")
 
     async with app.worker(**SETTINGS):
-        with pytest.raises(TaskFailed, match="what was kept no longer fits what it returns"):
+        with pytest.raises(TaskFailed, match="the kept result no longer fits its return annotation"):
             await (await order.enqueue()).result(timeout=20)
 
 
@@ -250,7 +250,7 @@ async def test_one_name_for_two_functions_is_refused(app: App, effects: Effects)
         await current().step(other, name="same")
 
     async with app.worker(**SETTINGS):
-        with pytest.raises(TaskFailed, match="got 'same', expected a name that no other function has"):
+        with pytest.raises(TaskFailed, match="got 'same', expected a name that no other step of this run uses"):
             await (await order.enqueue()).result(timeout=20)
 
 

@@ -341,7 +341,7 @@ USES = [
                     "failed": 1,
                     "finished": 0,
                     "result": None,
-                    "error": re.compile(r"\w+: app\.state is not there in a handler with run_in=\"process\": .*"),
+                    "error": re.compile(r"\w+: app\.state is not available in a handler with run_in=\"process\": .*"),
                 },
             ),
         ),

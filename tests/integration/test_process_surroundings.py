@@ -257,7 +257,7 @@ async def test_progress_and_an_early_result_of_a_process_are_written_while_it_ru
     ("what", "text"),
     [
         ("client", 'current().client does not work in a handler with run_in="process": run it in a thread'),
-        ("state", 'app.state is not there in a handler with run_in="process"'),
+        ("state", 'app.state is not available in a handler with run_in="process"'),
         ("share", "share"),
     ],
 )

@@ -58,7 +58,7 @@ class Change(NamedTuple):
 
 
 def draw(root: Path, count: int, seed: int, areas: Sequence[str] = AREAS) -> list[dict[str, str]]:
-    """So many entries, the same number of each area, as far as there are."""
+    """`count` entries, spread evenly over the areas as far as they have any."""
     rng, entries = random.Random(seed), list[dict[str, str]]()
     for number, area in enumerate(areas):
         share = count // len(areas) + (number < count % len(areas))

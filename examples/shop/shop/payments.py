@@ -36,7 +36,7 @@ async def wait_for_transfer(order: int) -> None:
 
 @router.task(name="payments.payout", order_key="seller:{seller}", order_hold=True)
 async def pay_out(seller: str, cents: int) -> None:
-    """If one fails for good, the seller's next ones wait until somebody has looked."""
+    """If one fails for good, the seller's next ones wait until an operator has looked at it."""
     ledger.note(f"paid {cents} cents to {seller}")
 
 

@@ -108,9 +108,9 @@ def digest_of(calls: Sequence[Call[Any]]) -> str:
 
 def _child_options(options: Options, parent: ParentTask) -> Options:
     if options.group is not None:
-        raise ConfigError("group", options.group, "no group for a child: a group runs as one other task")
+        raise ConfigError("group", options.group, "no group: a child cannot be aggregated")
     if options.task_id is not None:
-        raise ConfigError("task_id", options.task_id, "no id for a child: its parent gives it one")
+        raise ConfigError("task_id", options.task_id, "no id: the parent gives a child its id")
     if options.order_key is not None and f"{options.queue}\0{options.order_key}" in parent.order_keys:
         raise WouldWaitForItself(
             f"a child with order_key={options.order_key!r} in queue {options.queue!r} could begin only when its "

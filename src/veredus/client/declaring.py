@@ -136,7 +136,7 @@ def refuse_what_is_no_function(function: Any) -> None:
     if isinstance(function, Task):
         raise ConfigError("task", function, "a plain function: this one is a task already")
     if isinstance(function, type):
-        raise ConfigError("task", function.__qualname__, f"{hint}: a class is none; write a function that uses it")
+        raise ConfigError("task", function.__qualname__, f"{hint}: not a class; write a function that uses it")
     if isinstance(function, staticmethod | classmethod):
         raise ConfigError("task", name_of(function.__func__), f"{hint}: move it out of its class")
     if not callable(function):

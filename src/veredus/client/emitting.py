@@ -28,9 +28,7 @@ logger = logging.getLogger("veredus.client")
 def encode_event(name: str, payload: Any) -> bytes:
     """An event as it is kept. Raises ConfigError or PayloadError."""
     if check_durable_name("event", name).startswith(RESERVED):
-        raise ConfigError(
-            "event", name, f"a name that does not begin with {RESERVED!r}, which Veredus keeps for itself"
-        )
+        raise ConfigError("event", name, f"a name that does not begin with {RESERVED!r}, which is reserved for Veredus")
     if payload is None:
         raise ConfigError("payload", None, "any JSON value but null: None is what a wait that timed out returns")
     data = KEPT + encode_value(payload)
@@ -49,7 +47,7 @@ async def emit(store: Store, name: str, payload: Any = True, ttl: float | timede
     try:
         await _wake_all(store, name, emission)
     except StoreError as exc:
-        logger.warning("event %s is kept, but tasks that wait for it find it only at their next look: %s", name, exc)
+        logger.warning("event %s is kept, but waiting tasks find it only at their next check: %s", name, exc)
     return emission.is_first
 
 

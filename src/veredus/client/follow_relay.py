@@ -81,7 +81,7 @@ class FollowRelay:
             task_key, sight = heard(data)
             task_id = task_key.partition("}:t:")[2]
         except ValueError:
-            logger.warning("queue %s has something for a follower that cannot be read: %r", queue, record[:200])
+            logger.warning("queue %s has an unreadable notification for a follower: %r", queue, record[:200])
             return
         if sight.state == results.PROGRESSED:
             step = read_progress(sight.progress)

@@ -104,7 +104,7 @@ class TaskListener:
         try:
             key, sight = heard(data)
         except ValueError:
-            logger.warning("something that is no notification came on %s", channel)
+            logger.warning("received a message on %s that is not a notification", channel)
             return
         self._deliver(key, sight)
 

@@ -43,7 +43,7 @@ class WrongTokens:
         self._waiting: Counter[str] = Counter()
 
     def refuses(self, address: str) -> bool:
-        """Whether so many wrong tokens of an address wait for their answer that no other is looked at."""
+        """Whether too many wrong tokens of this address wait for their answer, so that no more are checked."""
         return self._waiting[address] >= MOST_WRONG
 
     async def wait(self, address: str) -> None:

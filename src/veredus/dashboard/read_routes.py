@@ -115,7 +115,7 @@ async def tasks(opened: Opened, form: Form) -> Any:
     size = form.number("size", 50, 1, 200)
     where = Query(**{name: form.text(name, "") for name in FILTERS})
     if where.payload and opened.hides:
-        raise ConfigError("payload", "(hidden)", "nothing: viewers do not search in payloads")
+        raise ConfigError("payload", "(hidden)", "no payload filter: viewers may not search in payloads")
     if where != Query():
         cursor = form.text("cursor", "")
         step = await opened.inspector.search_page(name, state, where, group=group, cursor=cursor, size=size, scan=SCAN)

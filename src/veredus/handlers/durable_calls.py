@@ -183,7 +183,7 @@ class DurableCalls:
 
     def _refuse_parking(self) -> None:
         if self.parking:
-            raise HandlerParked("this handler is leaving its worker, because it waits for something")
+            raise HandlerParked("this handler is leaving its worker, because it already waits for something")
 
 
 def _event(outcome: bytes | None) -> Any:

@@ -120,7 +120,7 @@ class DurableRun:
             self._has_crashed = True
             raise HandlerParked("the test ended its worker here")
 
-    # Waits. Each returns its outcome, or None after it has told the attempt that the handler leaves.
+    # Waits. Each returns its outcome, or None once the attempt knows that the handler leaves.
 
     async def sleep(self, name: str, duration: float | timedelta) -> bytes | None:
         """The end of a sleep is stored once, by the server's clock."""
@@ -183,7 +183,7 @@ class DurableRun:
     def leave(self, wait: Wait) -> None:
         last = self._began_ms + self._around.max_age_ms
         if self._around.max_age_ms and not 0 < wait.ends <= last:
-            wait = wait._replace(ends=last)  # at that instant somebody has to archive it
+            wait = wait._replace(ends=last)  # a look at that instant archives it
         self.parking = True
         self.tell(TaskParked(self.job.queue, self.job.type, wait.kind))
         self._around.park(wait)
@@ -207,7 +207,7 @@ class DurableRun:
         if self.parking:
             await asyncio.sleep(0)  # a loop that catches everything must not block the event loop
             raise asyncio.CancelledError(
-                f"{name!r}: this handler is leaving its worker, because it waits for something"
+                f"{name!r}: this handler is leaving its worker, because it already waits for something"
             )
         if self._is_lost:
             self.lose()
@@ -239,7 +239,7 @@ class DurableRun:
     def _check_age(self) -> None:
         age, most = self._now_ms - self._began_ms, self._around.max_age_ms
         if most and age >= most:
-            raise RunTooOld(f"this run began {age / 1000:,.0f} s ago, and may go on for {most / 1000:,.0f} s")
+            raise RunTooOld(f"this run began {age / 1000:,.0f} s ago; the limit is {most / 1000:,.0f} s")
 
     def _note_wake(self, opened: OpenedRun) -> None:
         """Tell how long after the end of its wait the handler runs again."""
@@ -299,7 +299,7 @@ class DurableRun:
 
     def lose(self) -> None:
         self._is_lost = True
-        raise LeaseLost(f"this worker no longer owns task {self.job.id}: nothing more is kept for it here")
+        raise LeaseLost(f"this worker no longer owns task {self.job.id}: it keeps no more steps or waits")
 
 
 def _seen(opening: asyncio.Task[None]) -> None:

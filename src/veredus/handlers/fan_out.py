@@ -106,8 +106,8 @@ async def _spawn(run: DurableRun, sender: ChildSender, key: str, calls: Sequence
         record = FanOutRecord.unpack(known)
         if (record.size, record.digest) != (len(calls), digest):
             raise StepChanged(
-                f"gather {shown_name(GATHER + key)!r} has {len(calls):,} children that are not the {record.size:,} of "
-                "the attempt before: take what they are made of from a step"
+                f"gather {shown_name(GATHER + key)!r} has {len(calls):,} children that differ from the "
+                f"{record.size:,} of the previous attempt: build the calls from the result of a step"
             )
         if record.sent < record.size:
             await run.write({GATHER + key: known})
@@ -149,8 +149,8 @@ def _queues(calls: Sequence[Call[Any]]) -> tuple[tuple[str, int, bool], ...]:
 
 
 async def _pages(run: DurableRun, found: Gathered) -> AsyncIterator[tuple[int, dict[int, bytes]]]:
-    """The outcomes of 1,000 children at a time, with the position of the first. Those that have lapsed meanwhile may
-    still stand with the children themselves."""
+    """The outcomes of 1,000 children at a time, with the position of the first. Outcomes that have expired since may
+    still be stored with the children."""
     job, store, (key, record) = run.job, run.store, found
     queues = record.queue_of()
     for start in range(0, record.size, KIDS):

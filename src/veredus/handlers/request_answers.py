@@ -86,7 +86,7 @@ class RequestClient:
         running = STEP.get()
         if running is not None and hint is not SyncHint.IMMEDIATE:
             raise ConfigError(
-                "when", when, "now, inside a step: what comes before or after the response is sent outside"
+                "when", when, "now, inside a step: send messages before or after the response outside steps"
             )
         now = self._clock.time()
         raw = isinstance(payload, bytes | bytearray | memoryview)
@@ -134,7 +134,7 @@ class RequestClient:
                     return result
                 if full == "raise":
                     raise OutboxFull(
-                        f"session {self.session}: no room for another message until its client has read some"
+                        f"session {self.session}: its outbox is full until its client has read some messages"
                     )
                 if full == "drop" or is_over:
                     self.dropped += 1

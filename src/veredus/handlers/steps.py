@@ -142,7 +142,7 @@ def _decoded(name: str, function: Callable[..., Any], data: bytes) -> Any:
     try:
         return _decoder(_plain(function))(data[1:])
     except PayloadError as exc:
-        raise StepResultError(f"step {name!r}: what was kept no longer fits what it returns: {exc}") from exc
+        raise StepResultError(f"step {name!r}: the kept result no longer fits its return annotation: {exc}") from exc
 
 
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -102,7 +102,7 @@ class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
         change = schedules.pause if verb == "pause" else schedules.resume
         done = await change(entries[entry_id].queue, entry_id)
         if done is None:
-            raise ConfigError("schedule", entry_id, f"one of a Veredus scheduler: Go's schedulers know no {verb}")
+            raise ConfigError("schedule", entry_id, f"one of a Veredus scheduler: Go's schedulers have no {verb}")
         return done
 
     async def close_queue(self, queue: str) -> bool:

@@ -15,9 +15,9 @@ INTERVAL = 0.5
 SLACK = 2.0
 """A look that is later than expected by more seconds means that this process or the server has stood still."""
 LEAST_LOOKS = 3
-"""A worker must be missing in so many consecutive looks."""
+"""A worker must be missing in this many consecutive looks."""
 MASS = 4
-"""If more than one of so many workers is missing, and not only one, it is more likely the network."""
+"""If several workers are missing, more than one in this many, the network is the more likely cause."""
 
 
 class Sign(NamedTuple):

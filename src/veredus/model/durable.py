@@ -124,7 +124,7 @@ class CallNames:
         """The field for the next use of a name. Raises ConfigError if it was used for something else."""
         count, before = self._used.get(prefix + name, (0, what))
         if before is not what:
-            raise ConfigError("name", name, "a name that no other function has as a step of this run: give name=...")
+            raise ConfigError("name", name, "a name that no other step of this run uses: give name=...")
         self._used[prefix + name] = count + 1, what
         return f"{prefix}{name}" if count == 0 else f"{prefix}{name}\0{count + 1}"
 
@@ -175,10 +175,10 @@ class FanOutRecord(NamedTuple):
     size: int
     digest: str
     sent: int
-    """So many were enqueued for certain."""
+    """The number of children that are known to be enqueued."""
     queues: tuple[tuple[str, int, bool], ...]
-    """The queues of the children, one after the other: so many in this queue; and whether they are kept for longer than
-    their parent needs them."""
+    """For each run of consecutive children: their queue, their number, and whether their results are kept for longer
+    than the parent needs them."""
 
     def pack(self) -> bytes:
         return f"{self.size} {self.digest} {self.sent} {json.dumps(self.queues)}".encode()

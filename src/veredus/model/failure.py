@@ -122,7 +122,7 @@ def traceback_of(error: BaseException | None) -> str:
 
 
 def cut_traceback(text: str, most: int) -> str:
-    """The end of a traceback, in at most so many bytes of UTF-8 and whole lines: the innermost frames and the error."""
+    """The end of a traceback, cut to a number of UTF-8 bytes and to whole lines: the innermost frames and the error."""
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
         return data.decode()

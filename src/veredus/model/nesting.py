@@ -9,7 +9,7 @@ MAX_DEPTH = 500
 """Arrays and objects within each other. Below the 1,000 calls of Python 3.11, which count the caller's own as well."""
 
 FLAT = 2 * MAX_DEPTH
-"""JSON of at most so many bytes is never nested deeper: each level has two brackets."""
+"""JSON of at most this many bytes is never nested deeper: each level has two brackets."""
 
 _STEPS = bytes(1 if byte in b"[{" else 255 if byte in b"]}" else 0 for byte in range(256))
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")

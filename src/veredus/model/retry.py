@@ -104,5 +104,5 @@ def as_function(given: RetryDelay) -> RetryDelayFunction:
     except (TypeError, ValueError):
         raise ConfigError("retry_delay", given, "seconds, a list of seconds, exponential(...) or a function") from None
     if not steps or min(steps) < 0 or not all(map(math.isfinite, steps)):
-        raise ConfigError("retry_delay", given, "at least one value, none below 0 and none endless")
+        raise ConfigError("retry_delay", given, "at least one value, none below 0 and none infinite")
     return lambda retried, error, task: steps[min(retried, len(steps) - 1)]

@@ -112,7 +112,7 @@ def waiting_text(wait: Wait, counted: tuple[int, int] | None = None) -> str:
 
 
 def ended_text(counted: tuple[int, int] | None) -> str:
-    """Of so many children, so many have ended."""
+    """How many children a fan-out has, and how many of them have ended."""
     return "" if counted is None else f", {min(counted):,} of {counted[1]:,} have ended"
 
 

@@ -122,7 +122,7 @@ class Peer:
         """Wait for the first welcome. Raises SessionClosed (refused) or Unreachable."""
         self._require_own_process()
         if self._runner is not None:
-            raise ConfigError("peer", "started", "a peer that was not started; connect() makes a new one")
+            raise ConfigError("peer", "started", "a peer that was not started before; connect() makes a new one")
         loop = asyncio.get_running_loop()
         self._loop, self._pid = loop, os.getpid()
         self._reconnector = Reconnector(

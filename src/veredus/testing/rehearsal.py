@@ -173,9 +173,10 @@ class Rehearsal:
             await self._stage.age(passed)
 
     def crash(self, *, after: str | int | None = None, inside: str | None = None) -> None:
-        """The worker of a durable handler dies, once. `after`: right after the durable call of this name has returned,
-        or after so many calls of one attempt. `inside`: in the step of this name, when it has had its effect and its
-        result is not kept yet. As in production, the crash counts as an attempt, and the task is retried."""
+        """Let the worker of a durable handler crash once. `after`: right after the durable call of this name has
+        returned, or after this number of calls in one attempt. `inside`: in the step of this name, when it has had its
+        effect and its result is not kept yet. As in production, the crash counts as an attempt, and the task is
+        retried."""
         if (after is None) == (inside is None):
             raise ConfigError("after", after, "either `after` or `inside`")
         if isinstance(after, int) and (isinstance(after, bool) or after < 1):

@@ -115,7 +115,7 @@ def decode(data: bytes) -> Frame | None:
     length, start = _read_varint(data, start)
     number = tag >> 3
     if tag & 7 != 2 or number == 0:
-        raise FrameError("not a frame: its first field has no type of ours")
+        raise FrameError("not a frame: its first field has an unknown type")
     if length != len(data) - start:
         raise FrameError(f"a frame of {len(data) - start:,} bytes says that it has {length:,}")
     if number == Type.MESSAGE:

@@ -47,7 +47,7 @@ class LivenessHooks(NamedTuple):
     on_dead: Callable[[str], None]
     """This worker is dead. Called at each look until its tasks are recovered."""
     on_misjudged: Callable[[int], None]
-    """So many leases of this worker were taken although it lives."""
+    """The number of leases that were taken from this worker although it lives."""
 
 
 class LivenessKeeper:

@@ -62,7 +62,7 @@ def settlement_for(
     if verdict.action is Action.PARK and attempt.context.wait is not None:
         wait = attempt.context.wait
         ends = wait.ends
-        if message.deadline:  # the deadline is about the whole run: at that instant somebody has to archive it
+        if message.deadline:  # it limits the whole run: a look at that instant archives the task
             ends = min(ends or message.deadline * 1000, message.deadline * 1000)
         return Park(task_id, owner, wait.kind, ends, wait.field)
     if verdict.action is not Action.REQUEUE:

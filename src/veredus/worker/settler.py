@@ -88,7 +88,7 @@ class Settler:
                     await self.write(queue, items)
         except Exception as exc:  # whatever it is, no settlement may be lost
             if not isinstance(exc, StoreError):
-                logger.exception("settlements of queue %s failed and are tried again", queue)
+                logger.exception("settlements of queue %s failed and are retried", queue)
             self._keep(queue, items)
 
     async def write(self, queue: str, items: Sequence[Item], *, first_try: bool = True) -> None:
@@ -129,5 +129,5 @@ class Settler:
 
     def void(self, queue: str, task_id: str) -> None:
         """Report an attempt whose task another worker owns now."""
-        logger.warning("task %s of queue %s has another owner: its outcome here is void", task_id, queue)
+        logger.warning("task %s of queue %s has another owner: its outcome here is discarded", task_id, queue)
         self._bus.emit(LeaseWasLost(queue, task_id))

@@ -71,7 +71,7 @@ class Shutdown:
         stuck = [attempt for attempt in self._in_flight.running() if attempt.forced is End.TIMED_OUT]
         if not stuck:
             return False
-        logger.warning("%d handlers that do not end are left behind; their tasks have timed out", len(stuck))
+        logger.warning("%d handlers do not end; their tasks are settled as timed out", len(stuck))
         await asyncio.gather(*(self._attempt_runner.end_without_handler(attempt) for attempt in stuck))
         await self._settler.drain()
         return True

@@ -119,7 +119,7 @@ def _close(runner: asyncio.Runner, patience: float) -> None:
     if left:
         _, left = loop.run_until_complete(asyncio.wait(left, timeout=patience))
     if left:
-        logger.warning("%d handlers ignore their cancellation and are left behind", len(left))
+        logger.warning("%d handlers ignore their cancellation and are abandoned", len(left))
     else:
         runner.close()
 

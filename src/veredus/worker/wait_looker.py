@@ -43,7 +43,9 @@ class WaitLooker:
         try:
             await self._store.orphans.cancel(queue, functools.partial(cancelled, now=self._clock.time()))
         except StoreError as exc:
-            self._outages.error(("orphans", queue), f"children of cancelled tasks of queue {queue} go on", exc)
+            self._outages.error(
+                ("orphans", queue), f"children of cancelled tasks of queue {queue} are not cancelled yet", exc
+            )
 
     async def _look_for_children(self, parent: WaitingTask) -> None:
         """Read what the children without an outcome have come to. One that is gone was enqueued before its parent

@@ -1,4 +1,4 @@
--- look: tasks whose wait is to be looked at now, because whoever should have woken them may have failed.
+-- look: tasks whose waits are due for a check, because the process that should have woken them may have failed.
 -- KEYS  waits scheduled
 -- ARGV  queue_prefix limit:number
 -- RETURNS  {id, mark, kind, field, ...}

@@ -10,7 +10,7 @@ local function notify_waiters(waited, verb, key, body)
     local kind = string.sub(channel, 1, 1)
     local queue_prefix = (kind == '>' or kind == '^') and string.sub(key, 1, string.find(key, '}:t:', 1, true) + 1)
     if kind == '^' then
-      -- Once per hundred is often enough, because whoever is woken takes all: and a sweep finds what is left.
+      -- One wake-up per hundred is enough, because the worker that is woken takes them all; a sweep finds what is left.
       local length = verb ~= 'progress' and redis.pcall('RPUSH', keys.ended(), channel .. ' ' .. text)
       if length == 1 then redis.pcall('EXPIRE', keys.ended(), 604800) end
       if type(length) == 'number' and length % 100 == 1 then redis.pcall('PUBLISH', keys.delay_wakeup(), 'ended') end

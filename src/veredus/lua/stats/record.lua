@@ -6,7 +6,7 @@
 -- RETURNS  1 if it was added, 0 if that had been done before
 -- NEEDS  clock
 -- A worker numbers its records and sends one again until it is answered: `recorded` has the last number that was added.
--- Everything is read before the first write. All keys expire by themselves, and have room for only so many names.
+-- Everything is read before the first write. All keys expire by themselves and hold a limited number of names.
 if tonumber(redis.call('GET', recorded) or 0) >= number then return 0 end
 local fields, sizes, expiries = {}, {}, {}
 

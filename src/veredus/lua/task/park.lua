@@ -1,10 +1,10 @@
--- park: take tasks off their worker whose handlers wait for something, unless it has come meanwhile.
+-- park: take a task off its worker because its handler waits for something, unless that has come already.
 -- KEYS  active lease pending scheduled retry due waits
 -- ARGV  queue_prefix channel ROWS task_id owner kind ends:number field
 -- RETURNS  positions (from 1) of those that this owner no longer holds; nothing was changed for them
 -- NEEDS  clock checks active grow ownership wakeup limits waits waking
 -- `ends` and `field` are those of include/waits.lua. It is no attempt: nothing is counted. What comes while the handler is still
--- running is found here: then the task is the next to run. So is one that is to be cancelled: whoever dequeues it ends it.
+-- running is found here: then the task is the next to run. So is one that is to be cancelled: the worker that dequeues it ends it.
 local now, _, nanoseconds = clock()
 expect(active, 'list')
 expect(pending, 'list')

@@ -1,12 +1,12 @@
--- room: store new tasks if the queue has room for all of them: at most so many tasks wait in it.
+-- room: store new tasks if the queue has room for all of them: at most `most` tasks wait in it.
 -- KEYS  pending scheduled retry sent MORE insert_keys
 -- ARGV  queue_prefix most:number number first_id count:number always:number ROWS(ids) task_id unique_key ROWS(arguments) value
 -- RETURNS  what the insert returns; only -6 for all: there is no room, and nothing was stored
 -- NEEDS  closed sent
 -- `insert` is the script that stores the tasks: the store puts it in front of this one as a function. `sent`, `number`, `first_id`
 -- and `count` are those of its record: tasks that an earlier try of the call has stored are not refused. Waiting are the tasks
--- that are pending, scheduled (also those parked behind an order key or a limit) or to be retried. `always`: of so many tasks
--- it is known that they need room; those of `ids` do not if they exist or if their unique lock is held.
+-- that are pending, scheduled (also those parked behind an order key or a limit) or to be retried. `always` is the
+-- number of tasks that certainly need room; those of `ids` need none if they exist or if their unique lock is held.
 local answered = number ~= '' and sent_codes_of(redis.call('GET', sent), number, first_id, count)
 if answered then return answered end
 

@@ -76,7 +76,7 @@ class OwnLoop:
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
         """Run this, then cancel what still runs and close the loop."""
-        running = asyncio._get_running_loop()  # whoever drops the last reference may have one
+        running = asyncio._get_running_loop()  # the caller that drops the last reference may have one
         asyncio._set_running_loop(None)
         try:
             self._loop.run_until_complete(last)

@@ -67,7 +67,7 @@ class Rows:
         for name in wanted:
             if name not in known:
                 raise AssertionError(
-                    f"lua/{script}.lua reads the column {name!r} of {self.name}, its header has no such"
+                    f"lua/{script}.lua reads the column {name!r} of {self.name}, its header has no such column"
                 )
         return f"local {', '.join(wanted)} = {', '.join(self.cell(row, known[name]) for name in wanted)}"
 

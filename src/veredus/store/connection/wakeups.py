@@ -67,7 +67,7 @@ class Subscription:
         probes: float = 0.0,
     ) -> None:
         """On the server that has `key`; without one, on the server that a key named like the first channel would be
-        on. With `probes`, the system asks after so many seconds of silence whether the other end is still there."""
+        on. With `probes`, the system checks after that many seconds of silence whether the other end is still there."""
         self._redis = redis
         self._key = key or channels[0]
         self._channels = channels

@@ -52,7 +52,7 @@ class Liveness:
         await self._redis.command("ZREM", keys.CHECKERS, worker_id, key=keys.CHECKERS)
 
     async def judge(self, worker_id: str, count: int) -> None:
-        """Note that so many leases of this worker were taken."""
+        """Note how many leases were taken from this worker."""
         await self._redis.run(JUDGE, (keys.JUDGED,), [worker_id, count])
 
 

@@ -111,7 +111,7 @@ class DurableRuns:
         return {text(flat[i]): flat[i + 1] for i in range(0, len(flat), 2)}
 
     async def _read_pages(self, key: str) -> list[bytes]:
-        """Fields that are there all the time are in it; what is added meanwhile may be."""
+        """It has every field that exists during the whole scan, and perhaps some that are added during it."""
         found: list[bytes] = []
         cursor: Any = 0
         while True:

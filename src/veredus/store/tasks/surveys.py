@@ -18,7 +18,7 @@ class QueueRow(NamedTuple):
 
 SURVEY = load("keep/survey", keys="queues", args="sought", rows=QueueRow)
 FEW = 32
-"""So many queues are swept without a survey: it would cost more than it saves."""
+"""Up to this many queues are swept without a survey, which would cost more than it saves."""
 PORTION = 500
 """Queues of one call: some 200 microseconds of the server."""
 

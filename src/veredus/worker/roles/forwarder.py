@@ -82,7 +82,7 @@ class Forwarder(Role):
         empty = set(unsure).difference(await self._delays.find_waiting(unsure))
         next_at = time.monotonic() + self.interval
         for queue in empty:
-            if self._next_at[queue] == seen[queue]:  # else a task came meanwhile
+            if self._next_at[queue] == seen[queue]:  # else a task has come since
                 self._next_at[queue] = next_at
         return [queue for queue in queues if queue not in empty]
 

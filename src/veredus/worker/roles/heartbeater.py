@@ -59,7 +59,7 @@ class HeartbeatHooks(NamedTuple):
     on_dead: Callable[[str], None] = lambda worker_id: None
     """Another worker has died. Called on the worker's loop at each look, until its tasks are recovered."""
     on_misjudged: Callable[[int], None] = lambda leases: None
-    """So many leases of this worker were taken because it looked dead. Called on the worker's loop."""
+    """This many leases of this worker were taken because it looked dead. Called on the worker's loop."""
 
 
 class Heartbeater:

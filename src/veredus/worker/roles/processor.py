@@ -30,8 +30,8 @@ FIRST_PAUSE = 0.05
 SCAN_AGAIN = 0.01
 """Seconds between two scans for new tasks behind those passed over: a queue that is not empty wakes no worker."""
 MANY, SORT_AGAIN = 32, 1.0
-"""Of more queues than these, the empty ones are sorted out together, once in so many seconds: a few at a time would
-take long where there are thousands."""
+"""With more than MANY queues, the empty ones are sorted out together, every SORT_AGAIN seconds: a few at a time would
+take long with thousands of queues."""
 LONG_CALL = 0.25
 """Seconds for which a dequeue on one node of a cluster holds up those on the others."""
 SCANS_BETWEEN = 50

@@ -82,7 +82,9 @@ class WakeListener(Role):
                         self._on_wake(queue)
                     await subscription.stay(broken)
                 except StoreError as exc:
-                    self.outages.error(("listen", number), "cannot listen for work, and looks every second", exc)
+                    self.outages.error(
+                        ("listen", number), "cannot listen for work; this worker polls every second", exc
+                    )
                 for queue in queues:
                     self._channels.pop(queue, None)
                 await asyncio.sleep(RETRY_AFTER)
