@@ -179,6 +179,12 @@ async def test_presence(app: App, log: Log) -> None:
         ({"session": "p000-x", "ttl": -1}, "ttl"),
         ({"session": "p000-x", "dedupe_key": "k" * 129}, "dedupe_key"),
         ({"session": "p000-x", "title": "x" * 100_000}, "title"),
+        ({"session": "p000-x", "title": 5}, "title"),
+        ({"session": "p000-x", "metadata": {"a": 1}}, "metadata"),
+        ({"session": "p000-x", "metadata": ["a"]}, "metadata"),
+        ({"session": 5}, "session"),
+        ({"users": "bob"}, "users"),
+        ({"users": 5}, "users"),
     ],
 )
 async def test_bad_input_names_the_field(app: App, settings: dict[str, Any], field: str) -> None:

@@ -290,6 +290,41 @@ async def test_what_a_session_leaves_goes_to_the_other_sessions_of_its_user(log:
     assert (await log.create()).top == 0, "its time is over"
 
 
+async def test_what_one_session_has_acknowledged_does_not_come_again_with_a_new_one(log: Log) -> None:
+    one, two = await log.create(), await log.create()
+    await _leave(log, one.sid)
+    await log.store.outbox.append_to_user("bob", tail("m"), wait_ms=3_600_000)
+    await log.store.outbox.ack([(two.sid, 1, 0)])
+    assert (await log.create()).top == 0, "it was delivered to the second"
+    await _leave(log, two.sid)
+    assert (await log.create()).top == 0, "and still was when that one had left"
+
+
+async def test_what_a_session_leaves_does_not_wait_in_one_without_a_client(log: Log) -> None:
+    """Its user may be here in a session that began later."""
+    one, two = await log.create(), await log.create()
+    await log.store.outbox.append_to_user("bob", tail("m"), wait_ms=30_000)
+    three = await log.create()
+    await _leave(log, one.sid)
+    await log.store.sessions.close(two.sid)
+    assert await log.texts(three.sid) == ["m"]
+    await log.store.outbox.ack([(three.sid, 1, 0)])
+    await log.store.sessions.close(one.sid)
+    assert await log.texts(three.sid) == []
+    await log.store.sessions.close(three.sid)
+    assert await log.everything() == {}
+
+
+async def test_what_a_session_leaves_waits_in_one_that_its_client_left_if_there_is_no_other(log: Log) -> None:
+    one, two = await log.create(), await log.create()
+    await log.store.outbox.append_to_user("bob", tail("m"), wait_ms=3_600_000)
+    await _leave(log, one.sid)
+    await log.store.sessions.close(two.sid)
+    assert await log.texts(one.sid) == ["m"], "once"
+    three = await log.create()
+    assert await log.texts(three.sid) == ["m"], "once"
+
+
 async def test_sessions_without_a_client_give_way_first_the_oldest_of_them(log: Log) -> None:
     sids = []
     for _ in range(4):

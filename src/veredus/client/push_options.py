@@ -81,6 +81,8 @@ class PushOptions:
         if targets.count(None) != len(targets) - 1:
             given = [name for name, value in zip(_TARGETS, targets, strict=True) if value is not None]
             raise ConfigError("target", given or None, f"exactly one of {', '.join(_TARGETS)}")
+        if isinstance(self.users, str) or not isinstance(self.users, Iterable | None):
+            raise ConfigError("users", self.users, "a list of users")
         if rid is not None and self.session is None:
             raise ConfigError("bind", self.bind, "a push to a session: a request belongs to one")
         choice("late", self.late, LATE)

@@ -56,8 +56,16 @@ def codec(encoding: str) -> FrameCodec:
 def encode_stored(message: Message) -> bytes:
     """The stored part of a message: the protobuf fields of `Message` without seq and ts (both are ignored).
 
-    Raises ConfigError, which names the field that is too long or out of range.
+    Raises ConfigError, which names the field that is too long, out of range or of a wrong type.
     """
+    try:
+        return _encode_stored(message)
+    except (TypeError, AttributeError):
+        _check_types(message)
+        raise
+
+
+def _encode_stored(message: Message) -> bytes:
     fields: dict[str, Any] = {}
     parts: tuple[Any, ...] = message
     for (name, counted, most), part in zip(_TAIL, parts, strict=True):
@@ -83,6 +91,15 @@ def encode_stored(message: Message) -> bytes:
         )
     tail: bytes = record.SerializeToString(deterministic=True)
     return tail
+
+
+def _check_types(message: Message) -> None:
+    for name in ("type", "title", "content"):
+        if not isinstance(value := getattr(message, name), str):
+            raise ConfigError(name, value, "a text")
+    pairs = message.metadata.items() if isinstance(message.metadata, Mapping) else None
+    if pairs is None or not all(isinstance(key, str) and isinstance(value, str) for key, value in pairs):
+        raise ConfigError("metadata", message.metadata, "texts under names, such as {'color': 'red'}")
 
 
 def _checked(metadata: Mapping[str, str]) -> dict[str, str]:

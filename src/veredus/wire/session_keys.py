@@ -38,7 +38,7 @@ def new_sid(user: str) -> str:
 
 def sid_tag(sid: str) -> str:
     """The tag in a session's id. Raises ConfigError for an invalid id."""
-    if not is_sid(sid):
+    if not isinstance(sid, str) or not is_sid(sid):
         raise ConfigError("session", sid, "the id of a session, like p0a3-V3x...")
     return sid[:4]
 

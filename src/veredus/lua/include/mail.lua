@@ -65,7 +65,7 @@ local function mail()
   end
 
   -- give_back: a session ends: what its client has not acknowledged goes to the user's other sessions, or into the
-  -- mailbox if there are none.
+  -- mailbox if there are none. If it waits in a session whose client is here, or was acknowledged in one, it stays there.
   function MAIL.give_back(partition, sid, user)
     local others = {}
     for _, other in ipairs(redis.call('ZRANGE', session_keys.user(partition, user), 0, -1)) do
@@ -73,19 +73,22 @@ local function mail()
     end
     local delivered = {}
     for _, noted in ipairs(MAIL.noted(session_keys.session_prefix(partition, sid))) do
-      local is_kept = false
+      local is_kept, is_here, without = false, false, {}
       for _, other in ipairs(others) do
-        local notes = session_keys.waiting(session_keys.session_prefix(partition, other))
-        if redis.call('HEXISTS', notes, noted.id) == 1 then is_kept = true end
+        local s = look_up(other)
+        local note = s and redis.call('HGET', session_keys.waiting(s.base), noted.id)
+        local seq = note and tonumber(string.match(note, '^%d+'))
+        if seq then
+          is_kept, is_here = true, is_here or s.node ~= '' or seq <= s.floor
+        elseif s then
+          without[#without + 1] = s
+        end
       end
       if not noted.tail then delivered[#delivered + 1] = noted.id end
-      if noted.tail and not is_kept and noted.ends > now then
-        for _, other in ipairs(others) do
-          local s = look_up(other)
-          if s then
-            MAIL.note(s, noted.id, add(s, noted.tail, noted.expiry), noted.ends)
-            is_kept = true
-          end
+      if noted.tail and not is_here and noted.ends > now then
+        for _, s in ipairs(without) do
+          MAIL.note(s, noted.id, add(s, noted.tail, noted.expiry), noted.ends)
+          is_kept = true
         end
         if not is_kept then MAIL.put(session_keys.mailbox(partition, user), noted.tail, noted.expiry, noted.ends) end
       end

@@ -36,15 +36,22 @@ if user ~= '' then
   letters = redis.call('LRANGE', box, 0, -1)
 end
 
--- A session that its client has left may never be resumed: what waits in its log comes here as well.
+-- A session that its client has left may never be resumed: what waits in its log comes here as well, unless another
+-- session has acknowledged it.
 local left, is_known = {}, {}
+local noted_by = {}
 for _, other in ipairs(live) do
-  if FOUND[other] and FOUND[other].node == '' then
-    for _, noted in ipairs(mail().noted(session_keys.session_prefix(partition, other))) do
-      if noted.tail and noted.ends > now and not is_known[noted.id] then
-        left[#left + 1] = noted
-        is_known[noted.id] = true
-      end
+  if FOUND[other] then
+    local noted = mail().noted(session_keys.session_prefix(partition, other))
+    for _, one in ipairs(noted) do is_known[one.id] = is_known[one.id] or not one.tail end
+    if FOUND[other].node == '' then noted_by[#noted_by + 1] = noted end
+  end
+end
+for _, noted in ipairs(noted_by) do
+  for _, one in ipairs(noted) do
+    if one.tail and one.ends > now and not is_known[one.id] then
+      left[#left + 1] = one
+      is_known[one.id] = true
     end
   end
 end
