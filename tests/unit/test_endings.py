@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from veredus.errors import PayloadError
 from veredus.handlers.failure_log import log_ending
 from veredus.model.message import TaskMessage
 from veredus.model.verdict import Action, End, Outcome, Verdict
@@ -40,3 +41,15 @@ def test_what_succeeded_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "veredus.worker")
     log_ending(MESSAGE, 1, Outcome(End.SUCCEEDED), Verdict(Action.DONE), quiet=False)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(("end", "has_traceback"), [(End.UNREADABLE, False), (End.FAILED, True)])
+def test_a_payload_that_does_not_fit_takes_one_line(
+    end: End, has_traceback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients of the gateway choose the bodies of their requests: they must not be able to fill the log."""
+    caplog.set_level(logging.INFO, "veredus.worker")
+    log_ending(MESSAGE, 1, Outcome(end, error=PayloadError("does not fit")), Verdict(Action.ARCHIVE), quiet=False)
+    (record,) = caplog.records
+    assert (record.exc_info is not None) == has_traceback
+    assert "does not fit" in record.getMessage()

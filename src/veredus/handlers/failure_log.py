@@ -34,7 +34,9 @@ def log_ending(message: TaskMessage, attempt: int, outcome: Outcome, verdict: Ve
     line = f"{where} {what} attempt {attempt} of {message.retry + 1}"
     if not isinstance(error, asyncio.CancelledError):
         line += f": {one_line(error)}"
-    if what.startswith("failed and") or logger.isEnabledFor(logging.DEBUG):
+    is_last = what.startswith("failed and")
+    # What does not fit was read by no handler: its traceback shows nothing, and clients could fill the log with it.
+    if (is_last and outcome.end is not End.UNREADABLE) or logger.isEnabledFor(logging.DEBUG):
         log_with_traceback(logger, level, line, error)
     else:
         logger.log(level, "%s", line)

@@ -75,8 +75,9 @@ class RequestClient:
         step that is kept does not run again when the response is written.
 
         `full` is what happens while the client's log of unread messages is full: `wait` waits until the request's
-        deadline and then drops the notification; `drop` drops it at once; `raise` raises OutboxFull. The response has
-        the number of dropped notifications in its metadata (`dropped`).
+        deadline and then drops the notification; `drop` drops it at once; `raise` raises OutboxFull. Notifications
+        `before` and `after` the response may exceed the quota by 64; beyond that the oldest are dropped. The response
+        has the number of dropped notifications in its metadata (`dropped`).
         """
         if full not in FULL:
             raise ConfigError("full", full, f"one of {', '.join(FULL)}", known=FULL)
