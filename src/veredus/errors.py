@@ -436,6 +436,11 @@ class StepResultError(ResultError):
     archived at once; run again, it continues after the last step that was kept."""
 
 
+class DamagedRun(TaskError, SkipRetry):
+    """What a durable task has kept cannot be read: another program wrote it. The task is archived; run it from its
+    start, or delete it."""
+
+
 class RunTooOld(SkipRetry):
     """A durable task began longer ago than the setting `max_run_age` allows. It is archived; run it from its start, or
     raise the setting and run it again."""

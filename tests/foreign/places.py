@@ -68,6 +68,7 @@ QUEUE: dict[str, tuple[str, Callable[[str], str]]] = {
     "watcher": ("string", keys.watcher),
     "waits": ("zset", keys.waits),
     "ended": ("list", keys.ended),
+    "orphans": ("hash", keys.orphans),
     "kids": ("hash", lambda queue: keys.kids(queue, "bad", "mark", "pages", 0)),
     "forwarding": ("string", keys.forwarding),
     "cron": ("hash", lambda queue: keys.cron(queue, "entry")),

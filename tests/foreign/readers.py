@@ -20,6 +20,7 @@ from veredus.model.lifecycle import State
 Ask = Callable[[Inspector, str], Awaitable[Any]]
 TOKEN = "a-token-for-the-tests"
 STATES = tuple(str(state) for state in State)
+WRONG_USAGE = 2
 
 
 async def _every_state(inspector: Inspector, queue: str) -> None:
@@ -42,10 +43,14 @@ INSPECTOR: dict[str, Ask] = {
     "groups": lambda inspector, queue: inspector.groups(queue),
     "task": lambda inspector, queue: inspector.task(queue, "bad"),
     "durable_run": lambda inspector, queue: inspector.durable_run(queue, "bad"),
+    "children": lambda inspector, queue: inspector.children(queue, "bad", "pages"),
+    "waiting": lambda inspector, queue: inspector.waiting(queue),
     "attempts": lambda inspector, queue: inspector.attempts(queue, "bad"),
     "waits": lambda inspector, queue: inspector.waits(queue, "bad"),
     "type_stats": lambda inspector, queue: inspector.type_stats(queue=queue),
     "errors": lambda inspector, queue: inspector.errors(queue=queue),
+    "throughput": lambda inspector, queue: inspector.throughput(queue=queue),
+    "window": lambda inspector, queue: inspector.window(60),
     "queues_of": lambda inspector, queue: inspector.queues_of("bad"),
     "tasks": _every_state,
     "servers": lambda inspector, queue: inspector.servers(),
@@ -53,6 +58,7 @@ INSPECTOR: dict[str, Ask] = {
     "scheduler_entries": lambda inspector, queue: inspector.scheduler_entries(),
     "scheduler_events": lambda inspector, queue: inspector.scheduler_events("entry"),
     "order_keys": lambda inspector, queue: inspector.order_keys(queue),
+    "held_keys": lambda inspector, queue: inspector.held_keys(queue),
     "limits": lambda inspector, queue: inspector.limits(queue),
     "is_closed": lambda inspector, queue: inspector.is_closed(queue),
     "doctor.diagnose": lambda inspector, queue: inspector.doctor.diagnose(queue),
@@ -63,6 +69,9 @@ DASHBOARD: dict[str, Sequence[str]] = {
     "history": ("queue={queue}",),
     "tasks": [f"queue={{queue}}&state={state}&group={'g' * (state == 'aggregating')}&size=100" for state in STATES],
     "task": ("queue={queue}&id=bad",),
+    "children": ("queue={queue}&id=bad&gather=pages",),
+    "waiting": ("", "queue={queue}"),
+    "throughput": ("", "queue={queue}"),
     "types": ("", "queue={queue}", "minutes=1440"),
     "errors": ("", "queue={queue}", "hours=1"),
     "find": ("id=bad",),
@@ -78,8 +87,10 @@ DASHBOARD: dict[str, Sequence[str]] = {
 CLI = (
     *("stats", "stats --types", "errors", "queue list", "queue inspect {queue}", "queue history {queue}"),
     *(f"task list -q {{queue}} -s {state}" for state in STATES if state != "aggregating"),
-    *("task list -q {queue} -s aggregating -g g", "task inspect -q {queue} bad", "group list -q {queue}"),
-    *("server list", "cron list", "cron history entry", "doctor -q {queue}", "top --once"),
+    *("task list -q {queue} -s aggregating -g g", "task show -q {queue} bad", "group list -q {queue}"),
+    *("task leases -q {queue}", "task waiting -q {queue}", "queue limits {queue}", "queue order-keys {queue}"),
+    *("server list", "server inspect id", "worker list", "cron list", "cron history entry", "doctor -q {queue}"),
+    *("gateway nodes", "gateway sessions", "top --once"),
 )
 
 
@@ -127,11 +138,13 @@ def ask_commands(
 def run_command(args: list[str]) -> str:
     """What it printed. Whatever is not an error of ours fails the test."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    code: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         try:
             main(args)
-        except SystemExit:
-            pass
+        except SystemExit as ending:
+            code = ending.code
         except BaseException:
             raise AssertionError(f"veredus {' '.join(args)}: {traceback.format_exc()}") from None
+    assert code != WRONG_USAGE, f"veredus {' '.join(args)} is no command"
     return out.buffer.getvalue().decode()

@@ -159,8 +159,10 @@ def confirm(question: str, yes: bool) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def text_of(data: bytes, most: int = 80) -> str:
-    """Bytes for a table: text if they are UTF-8, else escaped."""
+def text_of(data: bytes | str, most: int = 80) -> str:
+    """For a table, in one line: text, escaped where it is no UTF-8."""
+    if isinstance(data, str):
+        data = data.encode("utf-8", "backslashreplace")
     try:
         text = data.decode()
     except UnicodeDecodeError:

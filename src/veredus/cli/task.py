@@ -114,7 +114,7 @@ async def list_tasks(
         columns.append(("due", _due))
     if state in ("retry", "archived"):
         columns += [
-            ("last error", lambda t: text_of(t.last_error.encode(), 60)),
+            ("last error", lambda t: text_of(t.last_error, 60)),
             ("failed at", lambda t: when(t.last_failed_at)),
             ("retried", lambda t: f"{t.retried}/{t.max_retry}"),
         ]

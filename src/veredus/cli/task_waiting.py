@@ -23,7 +23,7 @@ async def waiting_tasks(inspector: Inspector, queue: str | None, as_json: bool) 
     """
     columns = [
         ("queue", lambda x: x.queue),
-        ("waits for", lambda x: text_of(x.reason.encode(), 60)),
+        ("waits for", lambda x: text_of(x.reason, 60)),
         ("tasks", lambda x: f"{x.count:,}"),
         ("oldest since", lambda x: when(as_datetime(x.since_ms * 1_000_000))),
         ("oldest", lambda x: x.task_id),

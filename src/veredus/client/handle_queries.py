@@ -116,10 +116,10 @@ class HandleQueries:
         with_children, store = check_children(children), self._client().store
         queue, action = await self.queue_of(handle), check_then(then)
         reword = functools.partial(cancelled, now=self._clock.time())
-        outcome = await store.cancels.cancel(queue, handle.id, action, reword, with_children=with_children)
-        if with_children:
+        found = await store.cancels.cancel(queue, handle.id, action, reword, with_children=with_children)
+        if found.has_children:
             await store.orphans.cancel(queue, reword)
-        return CancelOutcome(outcome)
+        return CancelOutcome(found.outcome)
 
     def _sights(self, queue: str, task_id: str) -> Any:
         return self._client().listener.sights(queue, task_id)

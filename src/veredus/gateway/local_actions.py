@@ -26,6 +26,10 @@ from veredus.wire.results import encode_result
 
 logger = logging.getLogger("veredus.gateway")
 
+ANSWERING = 5.0
+"""Seconds for which an answer is tried at least: a deadline may be shorter than it takes to notice that a connection is
+dead."""
+
 
 class LocalActions:
     """Runs handlers with the same middleware, dependencies and `current()` as a worker."""
@@ -58,7 +62,7 @@ class LocalActions:
                 log_with_traceback(logger, logging.WARNING, text, outcome.error)
             await self._answers.respond_surely(
                 origin,
-                self._clock.monotonic() + seconds,
+                self._clock.monotonic() + max(seconds, ANSWERING),
                 body=outcome.result or b"",
                 encoding=encoding,
                 code=code,

@@ -31,6 +31,7 @@ from veredus.model.durable import (
     check_durable_name,
     child_id,
     is_outcome,
+    natural,
     shown_name,
 )
 from veredus.model.job import Job
@@ -230,7 +231,7 @@ class DurableRun:
             self._observe(opened.now_ms)
             self.mark, self.order_key = opened.mark, opened.order_key
             self._note_wake(opened)
-            self._began_ms = int(opened.fields.get(BEGAN, b"%d" % opened.now_ms))
+            self._began_ms = natural(opened.fields.get(BEGAN, b"")) or opened.now_ms
             self._check_age()
             self.fields = {field: value for field, value in opened.fields.items() if not field.startswith(BEGAN)}
             if opened.was_archived:
@@ -248,7 +249,7 @@ class DurableRun:
             return
         field = wait.field if wait.kind != "children" else GATHER + wait.field[len(ALL_THERE) :]
         came = opened.fields.get(BEGAN + field, b"").split(b" ")[1:]
-        ended = int(came[0]) if came else wait.ends
+        ended = natural(came[0]) if came else wait.ends
         if ended:
             late = max(0, opened.now_ms - ended) / 1000
             self.tell(TaskWoken(self.job.queue, self.job.type, wait.kind, late))

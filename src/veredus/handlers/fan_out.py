@@ -24,6 +24,7 @@ from veredus.model.durable import (
     check_durable_name,
     child_failure,
     child_id,
+    read_failure,
     shown_name,
 )
 from veredus.store.tasks.children import ChildTask
@@ -196,7 +197,7 @@ def _results(
 
 
 def _error(task_id: str, task_type: str, outcome: bytes) -> ChildFailed:
-    kind, error = json.loads(outcome[1:])
+    kind, error = read_failure(outcome[1:])
     raised = ChildUnknown if kind == "unknown" else ChildFailed
     return raised(f"child {task_id} ({task_type}) {kind}: {error}", task_id=task_id, error=error)
 

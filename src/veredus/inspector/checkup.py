@@ -20,7 +20,9 @@ STALE_MOVE = 60
 _SORTED = ["lease", "scheduled", "retry", "archived", "completed", "due", "aggregation_sets"]
 _SORTED += ["lanes", "limited", "waits"]
 _LISTS = ["pending", "active", "told", "ended"]
-_TYPES = {"groups": "set", "limits": "hash", **dict.fromkeys(_LISTS, "list"), **dict.fromkeys(_SORTED, "zset")}
+_HASHES = ["limits", "orphans"]
+_TYPES = {"groups": "set", **dict.fromkeys(_LISTS, "list"), **dict.fromkeys(_SORTED, "zset")}
+_TYPES |= dict.fromkeys(_HASHES, "hash")
 _SETS = ("scheduled", "retry", "archived", "completed")
 _USED = (*_SETS, "pending", "active")
 

@@ -22,7 +22,8 @@ from veredus.wire.messages import UndecodableMessage, decode_task, encode_task
 _ROUNDS = 4
 _NEXT = 1000
 """Pending tasks whose types are compared with the handlers of the workers."""
-_TYPES = {"pending": "list", "active": "list", "told": "list", "ended": "list", "groups": "set", "limits": "hash"}
+_TYPES = {"pending": "list", "active": "list", "told": "list", "ended": "list", "groups": "set"}
+_TYPES |= dict.fromkeys(("limits", "orphans"), "hash")
 
 
 class Doctor:

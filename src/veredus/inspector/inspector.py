@@ -194,10 +194,10 @@ class Inspector(OrderAndLimits, Statistics, Workers, InspectorReader):
 
     async def _cancel(self, queue: str, task_id: str, then: str, with_children: bool) -> CancelOutcome:
         reword = functools.partial(cancelled, now=await self._queues.server_ms() / 1000)
-        outcome = CancelOutcome(await self._cancels.cancel(queue, task_id, then, reword, with_children=with_children))
-        if with_children:
+        found = await self._cancels.cancel(queue, task_id, then, reword, with_children=with_children)
+        if found.has_children:
             await self._orphans.cancel(queue, reword)
-        return outcome
+        return CancelOutcome(found.outcome)
 
     # Changing many tasks.
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from veredus.errors import ConcurrentDurableCall, ConcurrentWait, ConfigError
+from veredus.errors import ConcurrentDurableCall, ConcurrentWait, ConfigError, DamagedRun
 from veredus.model.names import is_utf8
 
 MOST_FIELDS = 10_000
@@ -27,6 +27,10 @@ BEGAN = "b:"
 """In front of the field of a wait or fan-out: when it began and when its outcome came, in Unix ms. For people."""
 OF_RUN = ("run", "waiting", "woke", "resumed", "front")
 """Further fields that go when a durable task begins from its start: as in `lua/include/forget_run.lua`."""
+MOST_CHILDREN = 10_000_000
+"""A record of a fan-out that says more is damaged: nobody makes a list of so many."""
+UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
+"""What parsing raises for bytes of another program."""
 CHILD_RETENTION = 86400
 """Seconds for which a child that has ended is kept at least."""
 PORTION = 500
@@ -81,18 +85,39 @@ class StepRecord(NamedTuple):
 
     @classmethod
     def unpack(cls, value: bytes) -> StepRecord:
-        began, took, attempt, data = value[1:].split(b" ", 3)
-        return cls(value[:1] == FAILED, int(began), int(took), int(attempt), data)
+        """Raises DamagedRun."""
+        try:
+            began, took, attempt, data = value[1:].split(b" ", 3)
+            return cls(value[:1] == FAILED, int(began), int(took), int(attempt), data)
+        except UNREADABLE as exc:
+            raise DamagedRun(f"a step that is none: {value[:100]!r}") from exc
 
     @property
     def failure(self) -> tuple[str, str]:
-        kind, text = json.loads(self.data)
-        return kind, text
+        return read_failure(self.data)
 
 
 def pack_failure(kind: str, text: str) -> bytes:
     """The data of a step that has failed."""
     return json.dumps([kind, text]).encode()
+
+
+def natural(found: bytes | str) -> int:
+    """A number that was kept as text; 0 for what is none."""
+    try:
+        number = int(found)
+    except ValueError:
+        return 0
+    return number if 0 < number < 2**63 else 0
+
+
+def read_failure(data: bytes) -> tuple[str, str]:
+    """The class and the text of an error. Raises DamagedRun."""
+    try:
+        kind, text = json.loads(data)
+    except UNREADABLE as exc:
+        raise DamagedRun(f"an error that is none: {data[:100]!r}") from exc
+    return str(kind), str(text)
 
 
 def check_durable_name(field: str, name: object) -> str:
@@ -185,9 +210,17 @@ class FanOutRecord(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> FanOutRecord:
-        size, digest, sent, queues = data.split(b" ", 3)
-        rows = tuple((str(queue), int(number), bool(kept)) for queue, number, kept in json.loads(queues))
-        return cls(int(size), digest.decode(), int(sent), rows)
+        """Raises DamagedRun."""
+        try:
+            size, digest, sent, queues = data.split(b" ", 3)
+            rows = tuple((str(queue), int(number), bool(kept)) for queue, number, kept in json.loads(queues))
+            record = cls(int(size), digest.decode(), int(sent), rows)
+        except UNREADABLE as exc:
+            raise DamagedRun(f"a fan-out that is none: {data[:100]!r}") from exc
+        numbers = [number for _, number, _ in rows]
+        if not 0 <= record.size <= MOST_CHILDREN or any(n < 0 for n in numbers) or sum(numbers) != record.size:
+            raise DamagedRun(f"a fan-out with wrong numbers: {data[:100]!r}")
+        return record
 
     def queue_of(self) -> list[str]:
         """The queue of each child."""

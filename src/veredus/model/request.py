@@ -45,9 +45,14 @@ def origin_of(headers: Mapping[str, str]) -> Origin | None:
     if session is None:
         return None
     rid, deadline = headers.get(REQUEST, ""), headers.get(DEADLINE, "0")
-    if not session or not rid.isdecimal() or not deadline.isdecimal():
+    if not session or not _is_number(rid) or not _is_number(deadline):
         return None
     return Origin(session, int(rid), headers.get(USER, ""), int(deadline))
+
+
+def _is_number(text: str) -> bool:
+    """More digits than these are no number of a request, and Python refuses to read very many."""
+    return text.isdecimal() and len(text) < 20
 
 
 def task_id_of(session: str, rid: int) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from veredus.errors import DamagedRun
 from veredus.model.durable import (
     BEGAN,
     EVENT,
@@ -19,6 +19,8 @@ from veredus.model.durable import (
     StepRecord,
     Wait,
     is_outcome,
+    natural,
+    read_failure,
     shown_name,
 )
 from veredus.model.info import instant_text
@@ -96,13 +98,13 @@ class RunInfo:
 def read_waiting(text: str) -> Wait | None:
     """The field `waiting` of a task, as `lua/include/waits.lua` writes it."""
     parts = text.split(" ", 3)
-    return Wait(parts[0], int(parts[1]), parts[3]) if len(parts) == 4 and parts[1].isdigit() else None
+    return Wait(parts[0], natural(parts[1]), parts[3]) if len(parts) == 4 and parts[1].isdigit() else None
 
 
 def waiting_since(text: str) -> int:
     """When the wait in this field began, in Unix ms; 0 if it is damaged."""
     parts = text.split(" ", 3)
-    return int(parts[2]) if len(parts) == 4 and parts[2].isdigit() else 0
+    return natural(parts[2]) if len(parts) == 4 else 0
 
 
 def waiting_text(wait: Wait, counted: tuple[int, int] | None = None) -> str:
@@ -127,25 +129,20 @@ def run_info(
     steps: list[tuple[int, StepInfo]] = []
     for field, value in fields.items():
         kind = field[:2]
-        if kind == STEP:
-            kept = StepRecord.unpack(value)
-            steps.append((kept.began_us, _step(field, kept)))
-        elif kind in _KINDS:
-            began, came = _span(fields.get(BEGAN + field, b""))
-            outcome, detail = _outcome(kind, value, ended.get(field[2:], 0))
-            if kind == SLEEP:
-                came = int(value)
-            size = FanOutRecord.unpack(value).size if kind == GATHER else 0
-            seconds = (came - began) / 1000 if began and came and outcome != "waiting" else None
-            name, links = shown_name(field), children.get(field[2:], ())
-            info = StepInfo(_KINDS[kind], name, outcome, detail, began, seconds, 0, size, links)
-            steps.append((began * 1000 + 999, info))  # only its millisecond is known: steps of that one came before it
+        if kind not in _KINDS:
+            continue
+        span, links = _span(fields.get(BEGAN + field, b"")), children.get(field[2:], ())
+        try:
+            steps.append(_step(field, value) if kind == STEP else _wait(field, value, span, ended, links))
+        except DamagedRun as exc:
+            steps.append((span[0] * 1000, StepInfo(_KINDS[kind], shown_name(field), "damaged", str(exc), span[0])))
     wait = read_waiting(waiting)
     if wait is not None:  # a sleep is over as soon as its task no longer waits for it
         steps = [(at, one if one.name != shown_name(wait.field) else _waits(one)) for at, one in steps]
     counted = None
-    if wait is not None and wait.kind == "children" and (record := fields.get(GATHER + wait.field[2:])):
-        counted = ended.get(wait.field[2:], 0), FanOutRecord.unpack(record).size
+    if wait is not None and wait.kind == "children":
+        sizes = [one.size for _, one in steps if one.kind == "children" and one.name == shown_name(wait.field)]
+        counted = (ended.get(wait.field[2:], 0), sizes[0]) if any(sizes) else None
     steps.sort(key=lambda one: one[0])
     began_ms = _span(fields.get(BEGAN, b""))[0]
     ordered = tuple(one for _, one in steps)
@@ -159,17 +156,34 @@ def child_link(queue: str, task_id: str, outcome: bytes) -> ChildLink:
     if outcome[:1] == KEPT:
         return ChildLink(queue, task_id, "done", _excerpt(outcome[2:]))
     try:
-        kind, error = json.loads(outcome[1:])
-    except ValueError:  # only the beginning of a long error
+        kind, error = read_failure(outcome[1:])
+    except DamagedRun:  # only the beginning of a long error
         return ChildLink(queue, task_id, "failed", _excerpt(outcome[1:]))
     return ChildLink(queue, task_id, kind, error)
 
 
-def _step(field: str, record: StepRecord) -> StepInfo:
+def _step(field: str, value: bytes) -> tuple[int, StepInfo]:
+    """With the microsecond at which it began."""
+    record = StepRecord.unpack(value)
     outcome = "failed" if record.is_failure else "done"
     detail = ": ".join(part for part in record.failure if part) if record.is_failure else _excerpt(record.data[1:])
     seconds = record.took_us / 1e6
-    return StepInfo("step", shown_name(field), outcome, detail, record.began_us // 1000, seconds, record.attempt)
+    began_ms = record.began_us // 1000
+    return record.began_us, StepInfo("step", shown_name(field), outcome, detail, began_ms, seconds, record.attempt)
+
+
+def _wait(
+    field: str, value: bytes, span: tuple[int, int], ended: Mapping[str, int], links: tuple[ChildLink, ...]
+) -> tuple[int, StepInfo]:
+    """A wait or a fan-out. Only its millisecond is known: steps of that one came before it."""
+    kind, (began, came) = field[:2], span
+    outcome, detail = _outcome(kind, value, ended.get(field[2:], 0))
+    if kind == SLEEP:
+        came = natural(value)
+    size = FanOutRecord.unpack(value).size if kind == GATHER else 0
+    seconds = (came - began) / 1000 if began and came and outcome != "waiting" else None
+    info = StepInfo(_KINDS[kind], shown_name(field), outcome, detail, began, seconds, 0, size, links)
+    return began * 1000 + 999, info
 
 
 def _waits(one: StepInfo) -> StepInfo:
@@ -181,7 +195,7 @@ def _waits(one: StepInfo) -> StepInfo:
 def _span(value: bytes) -> tuple[int, int]:
     """When a wait began and when its outcome came; 0 if unknown."""
     parts = [*value.split(b" "), b"", b""]
-    began, came = [int(part) if part.isdigit() else 0 for part in parts[:2]]
+    began, came = map(natural, parts[:2])
     return began, came
 
 
@@ -190,9 +204,10 @@ def _outcome(kind: str, value: bytes, ended: int) -> tuple[str, str]:
         size = FanOutRecord.unpack(value).size
         return ("done" if ended >= size else "waiting"), ended_text((ended, size))[2:]
     if kind == SLEEP:
-        return "done", f"ends {instant_text(int(value) * 1_000_000)}"
+        return "done", f"ends {instant_text(natural(value) * 1_000_000)}"
     if not is_outcome(value):
-        return "waiting", f"until {instant_text(int(value) * 1_000_000)}" if int(value) else ""
+        ends = instant_text(natural(value) * 1_000_000)
+        return "waiting", f"until {ends}" if ends else ""
     return ("timed out", "") if value[:1] == FAILED else ("done", _excerpt(value[1:]))
 
 

@@ -78,7 +78,7 @@ class Durations:
         shown = {name: _rounded(self.percentile(share)) for name, share in shares}
         return {
             "count": self.count,
-            "mean": _rounded(self.total / self.count / 1000 if self.buckets else None),
+            "mean": _rounded(self.total / self.count / 1000 if self.count else None),
             **shown,
         }
 

@@ -47,7 +47,7 @@ def decode_attempts(values: Sequence[bytes | None]) -> tuple[int, list[AttemptIn
 
 def record_field(count: bytes) -> str:
     """The field of the last record, by the number of all."""
-    return f"attempt:{int(count) % KEPT}" if count.isdigit() else COUNT
+    return f"attempt:{int(count) % KEPT}" if count.isdigit() and len(count) < 20 else COUNT
 
 
 def decode_attempt(data: bytes | None) -> AttemptInfo | None:
@@ -66,5 +66,5 @@ def decode_attempt(data: bytes | None) -> AttemptInfo | None:
             traceback=str(record.get("traceback", "")),
             log=tuple((float(at), str(text)) for at, text in record.get("log", ())),
         )
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None

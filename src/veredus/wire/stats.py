@@ -8,6 +8,9 @@ from typing import Any
 
 from veredus.model.type_stats import Counted, Durations
 
+_MOST = 2**53
+"""Greater numbers are not counts."""
+
 
 def encode_durations(durations: Durations) -> str:
     """The total in microseconds and the count of each bucket. lua/stats/record.lua adds two of them."""
@@ -19,7 +22,7 @@ def decode_counted(data: bytes) -> Counted | None:
     """None for bytes that are none."""
     try:
         numbers, run, wait = data.decode().split("|")
-        processed, failed = map(int, numbers.split())
+        processed, failed = map(_count, numbers.split())
         return Counted(processed, failed, _durations(run), _durations(wait))
     except ValueError:
         return None
@@ -28,7 +31,14 @@ def decode_counted(data: bytes) -> Counted | None:
 def _durations(text: str) -> Durations:
     total, *pairs = text.split()
     split = (pair.partition(":") for pair in pairs)
-    return Durations(int(total) / 1000, {int(bucket): int(number) for bucket, _, number in split})
+    return Durations(_count(total) / 1000, {_count(bucket): _count(number) for bucket, _, number in split})
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= _MOST:
+        raise ValueError(f"{text} is not a count")
+    return number
 
 
 def encode_error(error: Mapping[str, str]) -> str:
@@ -39,8 +49,8 @@ def decode_error(data: bytes) -> tuple[int, int, Mapping[str, Any]] | None:
     """When the first and the last error of a group were, and what is known of the last one."""
     times, _, text = data.partition(b"\n")
     try:
-        first, last = map(int, times.split())
+        first, last = map(_count, times.decode().split())
         known = json.loads(text)
         return (first, last, known) if isinstance(known, dict) else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from veredus.client.emitting import wake
 from veredus.clock import Clock
-from veredus.errors import StoreError
-from veredus.model.durable import ALL_THERE, GATHER, FanOutRecord, child_id, event_of
+from veredus.errors import DamagedRun, StoreError
+from veredus.model.durable import ALL_THERE, GATHER, KEPT, FanOutRecord, child_id, event_of
 from veredus.process.outage_log import OutageLog
 from veredus.store.store import Store
 from veredus.store.tasks.children import ChildTask
 from veredus.store.tasks.emitted import Waiter
-from veredus.store.tasks.runs import JoinRow, WaitingTask
+from veredus.store.tasks.runs import JoinRow, WaitingTask, WakeRow
 from veredus.wire.messages import cancelled
 from veredus.worker.roles.child_relayer import relay, tell_parents
 
@@ -52,9 +52,13 @@ class WaitLooker:
         waited."""
         name, runs = parent.field[len(ALL_THERE) :], self._store.runs
         mark, record = await runs.mark_and_field(parent.queue, parent.task_id, GATHER + name)
-        if not record or mark != parent.mark:
+        if mark != parent.mark:
             return
-        fan_out = FanOutRecord.unpack(record)
+        try:
+            fan_out = FanOutRecord.unpack(record)
+        except DamagedRun:  # its handler meets the same, and the task ends in the archive with the reason
+            await runs.wake(parent.queue, [WakeRow(parent.task_id, parent.mark, parent.field, KEPT)])
+            return
         known = await runs.kids(parent.queue, parent.task_id, mark, name, fan_out.size)
         missing = [
             ChildTask(queue, child_id(parent.task_id, mark, name, at), parent.queue, parent.task_id, mark, name, at)

@@ -2,8 +2,8 @@
 -- KEYS  pending scheduled retry archived due groups
 -- ARGV  queue_prefix channel max_size:number max_age:number task_id action expected message
 --   with_children:flag
--- RETURNS  {outcome, message}: cancelled, cancelling, already ended, not found, not running, or reword: archiving needs
---   the message with its reason in it, and `expected` is not (or no longer) what the task has
+-- RETURNS  {outcome, more}: cancelled (`children` if it had some that are to be cancelled), cancelling, already ended, not found,
+--   not running, or reword: archiving needs the message, which is returned, with its reason in it; `expected` is not (or no longer) it
 -- NEEDS  clock checks ownership locks trim notify_waiters lanes limits orphans
 -- The mark is a field of the task's hash, so it outlives a lost publish, a dead worker and a way through pending. It counts for
 -- the attempt or wait that it was made for (include/marks.lua).
@@ -17,11 +17,10 @@ if not state or not old then return { 'not found', '' } end
 if not lock and group then lock = lock_in(old) end -- Go names the lock of a grouped task nowhere else
 if state == 'completed' or state == 'archived' then return { 'already ended', '' } end
 if state == 'active' then
+  with_children = with_children and action ~= 'retry'
+  if with_children then note_orphans(queue_prefix, task_id, action) end
   redis.call('HSET', key, 'cancel', action, 'cancel_of', redis.sha1hex(old))
-  if with_children and action ~= 'retry' then
-    redis.call('HSET', key, 'cancel_kids', action)
-    note_orphans(queue_prefix, task_id, action)
-  end
+  if with_children then redis.call('HSET', key, 'cancel_kids', action) end
   redis.pcall('PUBLISH', channel, task_id)
   return { 'cancelling', '' }
 end
@@ -43,7 +42,7 @@ expect(groups, 'set')
 expect(archived, 'zset')
 if action == 'archive' and expected ~= old then return { 'reword', old } end
 
-if with_children then note_orphans(queue_prefix, task_id, action) end
+local has_children = with_children and note_orphans(queue_prefix, task_id, action)
 if place then redis.call('ZREM', place, task_id) else redis.call('LREM', pending, 1, task_id) end
 redis.call('ZREM', due, task_id)
 if state == 'aggregating' and redis.call('ZCARD', place) == 0 then redis.call('SREM', groups, group) end
@@ -60,4 +59,4 @@ else
 end
 if limited_by then stop_waiting(queue_prefix, limited_by, task_id) end
 if order_key then yield_lane(queue_prefix, order_key, task_id, nanoseconds) end
-return { 'cancelled', '' }
+return { 'cancelled', has_children and 'children' or '' }

@@ -6,7 +6,7 @@
 -- Outcomes are in hashes of 1,000 positions, which live for 30 days after the last one. The first outcome of a child counts. A
 -- child of another run of the same id has another mark. A parent that has completed needs none: its outcomes have been freed.
 -- While the parent waits, those that follow it see how far it is.
-local SIZE, TTL = 1000, 2592000
+local SIZE, TTL, MOST = 1000, 2592000, 10000000
 local now, _, nanoseconds = clock()
 expect(pending, 'list')
 expect(scheduled, 'zset')
@@ -28,10 +28,11 @@ for _, task_id, mark, name, position, outcome in rows() do
   end
 end
 
--- count_ended: how many children of a fan-out have an outcome, and how many there are; nothing if it is not known.
+-- count_ended: how many children of a fan-out have an outcome, and how many there are; nothing if it is not known. A number that
+-- no fan-out has would be counted for ever.
 local function count_ended(one)
   local count = tonumber(string.match(redis.call('HGET', keys.task(one.id), 'g:' .. one.name) or '', '^%d+'))
-  if not count then return 0, nil end
+  if not count or count > MOST then return 0, nil end
   local ended = 0
   for chunk = 0, math.ceil(count / SIZE) - 1 do
     ended = ended + math.min(redis.call('HLEN', keys.kids(one.id, one.mark, one.name, chunk)), count - chunk * SIZE)

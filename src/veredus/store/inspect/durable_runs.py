@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from veredus.errors import DamagedRun
 from veredus.model.durable import GATHER, FanOutRecord, child_id
 from veredus.model.run_info import EXCERPT, ChildLink, RunInfo, child_link, run_info
 from veredus.store.connection.redis import Redis, ScriptCall
@@ -45,7 +46,10 @@ class DurableRunReader(InspectPart):
         ended = {name: count[0] for name, count in zip(names, counted, strict=True) if count is not None}
         children = {}
         for name in names:
-            record = FanOutRecord.unpack(fields[GATHER + name])
+            try:
+                record = FanOutRecord.unpack(fields[GATHER + name])
+            except DamagedRun:
+                continue  # shown as damaged
             children[name] = await self._excerpt_children(
                 queue, task_id, mark, name, record, range(min(FIRST, record.size))
             )
@@ -88,7 +92,7 @@ async def ended_children(redis: Redis, queue: str, parents: Sequence[WaitingPare
     records = await redis.command_each(
         [("HGET", data(keys.task(queue, one.task_id)), GATHER + one.name) for one in parents]
     )
-    sizes = [FanOutRecord.unpack(record).size if isinstance(record, bytes) else 0 for record in records]
+    sizes = list(map(_size_of, records))
     names = [kid_keys(queue, *one, size) for one, size in zip(parents, sizes, strict=True)]
     lengths = iter(await redis.command_each([("HLEN", data(key)) for each in names for key in each]))
     found: list[tuple[int, int] | None] = []
@@ -96,3 +100,11 @@ async def ended_children(redis: Redis, queue: str, parents: Sequence[WaitingPare
         ended = sum(length for length in [next(lengths) for _ in each] if isinstance(length, int))
         found.append((ended, size) if size else None)
     return found
+
+
+def _size_of(record: object) -> int:
+    """0 for a fan-out that is gone or damaged."""
+    try:
+        return FanOutRecord.unpack(record).size if isinstance(record, bytes) else 0
+    except DamagedRun:
+        return 0

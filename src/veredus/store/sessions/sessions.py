@@ -270,7 +270,7 @@ class Sessions(SessionReader):
             swept.orphans += [text(sid) for sid in orphans]
             for member in due:
                 sid, _, rid = text(member).rpartition(".")
-                if not keys.is_sid(sid) or not rid.isdecimal():
+                if not keys.is_sid(sid) or not rid.isdecimal() or len(rid) > 19:
                     await self._forget_deadline(member)
                     continue
                 swept.due.append((sid, int(rid)))

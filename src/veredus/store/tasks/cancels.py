@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from veredus.model.archive import ASYNQS, ArchiveLimits
 from veredus.store.connection.redis import Redis
@@ -20,6 +21,12 @@ REWORD = "reword"
 Reword = Callable[[bytes], bytes]
 
 
+class Cancelled(NamedTuple):
+    outcome: str
+    has_children: bool
+    """Whether it has ended and left children that `Orphans` has to cancel."""
+
+
 class Cancels:
     def __init__(self, redis: Redis, *, archive: ArchiveLimits = ASYNQS) -> None:
         self._redis = redis
@@ -27,7 +34,7 @@ class Cancels:
 
     async def cancel(
         self, queue: str, task_id: str, action: str, reword: Reword, *, with_children: bool = False
-    ) -> str:
+    ) -> Cancelled:
         """Cancel one task: `action` is archive, delete or retry. `reword` writes the reason into a message that is
         archived; the new message is stored only if the task still has the old one. `with_children`: which children a
         durable task has is noted, for `Orphans`."""
@@ -41,7 +48,7 @@ class Cancels:
         )
         expected = message = b""
         while True:
-            outcome, current = await self._redis.run(
+            outcome, more = await self._redis.run(
                 CANCEL,
                 names,
                 (
@@ -57,9 +64,8 @@ class Cancels:
                 ),
             )
             if outcome.decode() != REWORD:
-                said: str = outcome.decode()
-                return said
-            expected, message = current, reword(current)
+                return Cancelled(outcome.decode(), bool(more))
+            expected, message = more, reword(more)
 
     async def asked(self, queue: str, task_id: str) -> str:
         """The requested end of this task: archive, delete, retry, or empty."""

@@ -12,6 +12,7 @@ from veredus.store.connection.scripts import load
 from veredus.store.inspect.inspect_part import InspectPart, raise_first_error, text
 from veredus.wire import keys
 from veredus.wire.records import enqueue_event, scheduler_entry, server_info, worker_info
+from veredus.wire.times import count_of
 from veredus.wire.types import knows
 
 T = TypeVar("T")
@@ -130,7 +131,7 @@ def _unless_damaged(reply: Any) -> Any:
 
 
 def _detailed(server: ServerInfo, version: bytes, memory: bytes | None, asked: bytes | None) -> ServerInfo:
-    memory_mb = int(memory) if memory and memory.isdigit() else 0
+    memory_mb = count_of(memory)
     return replace(server, version=text(version), memory_mb=memory_mb, asked=text(asked or b""))
 
 

@@ -165,14 +165,14 @@ class DurableRuns:
         for reply in await self._redis.command_each(commands):
             if isinstance(reply, BaseException):
                 raise reply
-            found.update((int(reply[i]), reply[i + 1]) for i in range(0, len(reply), 2))
+            found.update(_by_position(reply))
         return found
 
     async def kids_in(self, queue: str, task_id: str, mark: str, name: str, chunk: int) -> dict[int, bytes]:
         """The same of one hash of 1,000 positions."""
         key = keys.kids(queue, task_id, mark, name, chunk)
         reply = await self._redis.command("HGETALL", key, key=key)
-        return {int(reply[i]): reply[i + 1] for i in range(0, len(reply), 2)}
+        return _by_position(reply)
 
     async def unlink_kids(self, queue: str, task_id: str, mark: str, name: str, count: int) -> None:
         """Free the outcomes of a fan-out."""
@@ -200,6 +200,15 @@ class DurableRuns:
         ]
         replies = await self._redis.run_each(calls)
         return [_waiting(queue, reply) for queue, reply in zip(queues, replies, strict=True)]
+
+
+def _by_position(reply: Sequence[bytes]) -> dict[int, bytes]:
+    """What another program wrote between is left out."""
+    return {int(reply[i]): reply[i + 1] for i in range(0, len(reply), 2) if is_position(reply[i])}
+
+
+def is_position(field: bytes) -> bool:
+    return field.isdigit() and len(field) < 9
 
 
 def _size(rows: Sequence[StepRow]) -> int:

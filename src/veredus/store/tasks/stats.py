@@ -13,6 +13,7 @@ from veredus.store.connection.scripts import load
 from veredus.store.inspect.inspect_part import raise_first_error, text
 from veredus.wire import keys
 from veredus.wire.stats import decode_counted, decode_error
+from veredus.wire.times import count_of
 
 
 class TypeRow(NamedTuple):
@@ -84,7 +85,7 @@ class Stats:
         for queue, at, name, value in await self._spans(queues, window, make):
             if value.isdigit():
                 spans = series.setdefault(name, {})
-                spans[at] = spans.get(at, 0) + int(value)
+                spans[at] = spans.get(at, 0) + count_of(value)
                 where.setdefault(name, set()).add(queue)
         replies = await self._redis.command_each([("HGETALL", keys.errors(queue)) for queue in queues])
         known: dict[str, tuple[int, int, Any, str]] = {}
@@ -113,7 +114,7 @@ class Stats:
         for (queue, _), reply in zip(wanted, _readable(replies), strict=True):
             for name, value in _pairs(reply):
                 span, _, rest = name.partition(" ")
-                at = int(span) * window.span if span.isdigit() else -1
+                at = count_of(span.encode()) * window.span if span.isascii() and span.isdigit() else -1
                 if window.start <= at < window.end:
                     found.append((queue, at, rest, value))
         return found
