@@ -11,7 +11,9 @@ from typing import Any
 from tests.faults.expectations import producer, producer_of_many
 from tests.faults.scenario import Scenario
 from tests.faults.stage import Scene, Stage
+from tests.support.waiting import until
 from veredus import App
+from veredus.wire import keys
 
 Send = Callable[[App], Awaitable[object]]
 
@@ -76,7 +78,8 @@ def _both(
     before: Scene | None = None,
     looks: bool = False,
 ) -> list[Scenario]:
-    """With `looks`, the client looks afterwards whether somebody is alive who keeps what was asked for."""
+    """With `looks`, the client looks afterwards whether somebody is alive who keeps what was asked for: a worker that
+    has just been started first has to say so."""
 
     async def act(stage: Stage) -> None:
         await send(stage.app)
@@ -84,6 +87,7 @@ def _both(
     async def prepare_at_work(stage: Stage) -> None:
         await prepare(stage)
         await work(stage)
+        await until(lambda: stage.redis.zcard(keys.SERVERS), what="the worker's record")
 
     waiting = Scenario(
         f"enqueue-{name}",
