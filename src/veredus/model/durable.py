@@ -28,7 +28,7 @@ BEGAN = "b:"
 OF_RUN = ("run", "waiting", "woke", "resumed", "front")
 """Further fields that go when a durable task begins from its start: as in `lua/include/forget_run.lua`."""
 MOST_CHILDREN = 10_000_000
-"""A record of a fan-out that says more is damaged: nobody makes a list of so many."""
+"""Children in one fan-out. A record with a higher number is damaged."""
 UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
 """What parsing raises for bytes of another program."""
 CHILD_RETENTION = 86400
