@@ -174,7 +174,7 @@ async def _enqueue_unannounced(stage: Stage) -> None:
 async def _be_told_without_a_free_slot(stage: Stage) -> None:
     async with stage.worker(stage.app, concurrency=1) as worker:
         await until(lambda: stage.attempts)
-        worker._processor.found("q")
+        worker._roles.processor.found("q")
         await until(lambda: "task-wake" in stage.proxy.calls)
         stage.go_on.set()
         await stage.becomes(RAN)

@@ -287,7 +287,7 @@ async def test_an_answer_is_tried_until_the_deadline_of_its_request(
 
     sid = await _session(gw_store)
     async with app.worker("r") as worker:
-        requests = worker._attempt_runner._requests
+        requests = worker._execution.attempt_runner._requests
         respond, tries = requests.respond, 0
 
         async def away_at_first(*args: Any, **how: Any) -> Any:
@@ -322,11 +322,11 @@ async def test_a_request_that_cannot_be_answered_is_not_settled(
         async def away(*args: Any, **how: Any) -> Any:
             raise ConnectionLost("away")
 
-        requests = worker._attempt_runner._requests
+        requests = worker._execution.attempt_runner._requests
         requests.respond = away  # type: ignore[method-assign]
         handle = await _request(app, gw_store, sid, 1, "quick", deadline_in=0.1)
         await until(lambda: [event for event in events if isinstance(event, TaskEnded)])
-        await worker._settler.drain()  # what was to be written is written now
+        await worker._execution.settler.drain()  # what was to be written is written now
         assert (await app.inspector().task("r", handle.id)).state == "active"
 
 

@@ -43,7 +43,7 @@ def working(url: str) -> tuple[App, dict[str, float]]:
 
 
 def share_of(worker: Any) -> go_share.GoShare:
-    share: go_share.GoShare = worker._processor._shares["for-go"]
+    share: go_share.GoShare = worker._roles.processor._shares["for-go"]
     return share
 
 

@@ -75,7 +75,7 @@ async def test_a_worker_that_starts_on_a_full_server_drains_it(full: Full, caplo
             await full.look.ends(handle.id, "gone")
         await full.look.ends(handles["result"].id, "completed")
         await full.look.ends(handles["archived"].id, "archived")
-        await until(lambda: worker._processor.all_empty and not worker._in_flight.held())
+        await until(lambda: worker._roles.processor.all_empty and not worker._in_flight.held())
         assert [await handles["result"].result(), runs.count("retried")] == ["kept", 2]
         await full.look.client.config_set("maxmemory", 0)
         await until(lambda: "available again" in caplog.text)

@@ -34,12 +34,14 @@ def _attempt(**given: Any) -> Attempt:
 
 
 def _settlement(worker: Worker, attempt: Attempt, outcome: Outcome, verdict: Verdict) -> Settlement | None:
-    return settlement_for(attempt, outcome, verdict, worker.config, worker._mux, worker._records, time.time())
+    return settlement_for(
+        attempt, outcome, verdict, worker.config, worker._execution.mux, worker._execution.records, time.time()
+    )
 
 
 async def _judge(app: App, outcome: Outcome, **settings: Any) -> Verdict:
     async with app.worker(["default"], **settings) as worker:
-        return await worker._attempt_runner._judge.failed(_attempt(), outcome)
+        return await worker._execution.attempt_runner._judge.failed(_attempt(), outcome)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ async def test_a_task_says_better_than_its_worker_where_a_retry_goes(
     async with app.worker(["default"], retry_front=of_worker) as worker:
         failed = Outcome(End.FAILED, error=ValueError())
         settlement = _settlement(worker, _attempt(), failed, Verdict(Action.RETRY))
-        lost = worker._recoverer._judge("default", "r:1", Claimed("a", _attempt().data, 1, ""))
+        lost = worker._roles.recoverer._judge("default", "r:1", Claimed("a", _attempt().data, 1, ""))
     for one in (settlement, lost):
         assert isinstance(one, Retry)
         assert bool(one.front) is front
@@ -152,7 +154,7 @@ async def test_a_lost_worker_uses_up_a_retry_and_from_the_second_on_the_task_wai
 ) -> None:
     async with app.worker(["default"], retry_delay=lambda retried, error, job: 7.0) as worker:
         data = _attempt(retry=3, retried=retried).data
-        settlement = worker._recoverer._judge("default", "r:1", Claimed("a", data, losses, ""))
+        settlement = worker._roles.recoverer._judge("default", "r:1", Claimed("a", data, losses, ""))
     assert type(settlement) is kind
     assert isinstance(settlement, Retry | Archive)
     assert decode_task(settlement.message).retried == counted

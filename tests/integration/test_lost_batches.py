@@ -68,7 +68,7 @@ async def _lossy(server: RealServer, look: Look, **settings: Any) -> AsyncIterat
                 await lossy.add(queue, queue)
             await lossy.all_ran(*QUEUES)
             lossy.ran.clear()
-            await until(lambda: lossy.worker._processor.all_empty and not lossy.worker._in_flight.held())
+            await until(lambda: lossy.worker._roles.processor.all_empty and not lossy.worker._in_flight.held())
             yield lossy
             lossy.gate.set()
         for queue in QUEUES:
@@ -100,7 +100,7 @@ async def test_tasks_of_a_lost_batch_run_though_other_queues_have_work_for_every
 @pytest.mark.parametrize("pass_on", [0, 40, 150], ids=["all of it", "nearly all", "in the middle"])
 async def test_an_answer_of_several_queues_that_is_lost_or_cut(server: RealServer, look: Look, pass_on: int) -> None:
     async with _lossy(server, look) as lossy:
-        processor = lossy.worker._processor
+        processor = lossy.worker._roles.processor
         lossy.proxy.pass_on = pass_on
         lossy.lose(2, DEQUEUE.sha)
         for queue in QUEUES:
@@ -114,7 +114,7 @@ async def test_a_worker_that_stands_still_after_it_lost_an_answer(server: RealSe
     async with _lossy(server, look) as lossy:
         lossy.lose_of("b", 1)
         await lossy.add("b", "b1", "b2")
-        await until(lambda: lossy.worker._processor._unanswered)
+        await until(lambda: lossy.worker._roles.processor._unanswered)
         pause_sync(2 * FAST["lease"], proves="nobody takes the batch for lost")
         await lossy.all_ran("b1", "b2")
 
@@ -123,7 +123,7 @@ async def test_a_worker_that_stops_after_it_lost_an_answer(server: RealServer, l
     async with _lossy(server, look) as lossy:
         lossy.lose_of("b", 1)
         await lossy.add("b", "b1", "b2", "b3")
-        await until(lambda: lossy.worker._processor._unanswered)
+        await until(lambda: lossy.worker._roles.processor._unanswered)
         await lossy.worker.stop()
         assert await look.of("b").active() == []
         assert len(lossy.ran) + len(await look.of("b").pending()) == 3, "what it had not seen has run or was given back"
@@ -132,7 +132,7 @@ async def test_a_worker_that_stops_after_it_lost_an_answer(server: RealServer, l
 async def test_room_is_not_kept_for_ever(server: RealServer, look: Look) -> None:
     """The node that has one of the queues may be away for long: what was handed out there is recovered by others."""
     async with _lossy(server, look) as lossy:
-        processor = lossy.worker._processor
+        processor = lossy.worker._roles.processor
         lossy.lose_of("b", 1)
         await lossy.add("b", "b1", "b2")
         await until(lambda: processor._unanswered)

@@ -44,11 +44,11 @@ async def test_settlements_refused_while_the_server_is_down_are_written_later(
         await until(lambda: runs)
         durable_server.kill()
         go.set()
-        await until(lambda: not worker._syncer.idle)
+        await until(lambda: not worker._execution.syncer.idle)
         durable_server.start()
         state = {"done": "gone", "result": "completed", "retry": "retry", "archive": "archived"}[outcome]
         await look.ends(handle.id, state)
-        await until(lambda: worker._syncer.idle and not worker._in_flight.held())
+        await until(lambda: worker._execution.syncer.idle and not worker._in_flight.held())
         await until(lambda: "available again" in caplog.text)
     assert len(runs) == 1
     assert await look.active() == []

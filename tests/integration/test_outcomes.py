@@ -138,14 +138,14 @@ async def test_a_cancel_that_comes_before_the_first_step_of_an_attempt_is_not_lo
 
     worker = app.worker(**FAST, concurrency=1)
     async with worker:
-        start = worker._attempt_runner.start
+        start = worker._execution.attempt_runner.start
 
         def start_and_cancel(*args: Any, **kwargs: Any) -> None:
             start(*args, **kwargs)
             for attempt in worker._in_flight.running():
                 attempt.force(End.CANCELLED)
 
-        worker._attempt_runner.start = start_and_cancel  # type: ignore[method-assign]
+        worker._execution.attempt_runner.start = start_and_cancel  # type: ignore[method-assign]
         first, second = await never.enqueue(), await never.enqueue()
         for handle in (first, second):  # the second needs the hand of the first
             message = await look.ends(handle.id, "retry")

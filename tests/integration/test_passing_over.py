@@ -72,7 +72,7 @@ async def test_what_comes_behind_a_foreign_task_is_found_though_nothing_wakes_th
 
     await app.enqueue("foreign")
     async with app.worker(**FAST) as worker:
-        await until(lambda: worker._processor._scans["default"].is_at_end)
+        await until(lambda: worker._roles.processor._scans["default"].is_at_end)
         await mine.enqueue()
         await asyncio.wait_for(ran.wait(), 5)
 
@@ -91,7 +91,7 @@ async def test_a_task_that_is_given_back_to_the_front_is_found_too(
     for _ in range(3):
         await app.enqueue("foreign")
     async with app.worker(**FAST) as worker:
-        await until(lambda: worker._processor._scans["default"].is_at_end)
+        await until(lambda: worker._roles.processor._scans["default"].is_at_end)
         await app.inspector().pause("default")
         handle = await mine.enqueue()
         await redis_client.lrem(keys.pending("default"), 1, handle.id)
@@ -186,7 +186,7 @@ async def test_a_worker_of_several_queues_takes_no_more_than_its_pool_can_start(
         await pause(0.2, proves="no more is taken while the threads are busy")
         assert worker._in_flight.busy == 2
         release.set()
-        await until(lambda: worker._in_flight.busy == 0 and worker._processor.all_empty)
+        await until(lambda: worker._in_flight.busy == 0 and worker._roles.processor.all_empty)
 
 
 async def test_a_type_that_no_live_worker_serves_is_reported_once_and_found_by_the_doctor(

@@ -34,7 +34,7 @@ async def _order(app: App, look: Look, count: int, **settings: Any) -> list[str]
         await app.enqueue_many(note.using(queue=queue).call() for _ in range(count))
     worker = app.worker({"low": 1, "critical": 6, "default": 3}, **FAST, concurrency=1, **settings)
     async with worker:
-        worker._processor._rng = random.Random(7)
+        worker._roles.processor._rng = random.Random(7)
         await until(lambda: len(order) == 3 * count)
     return order
 

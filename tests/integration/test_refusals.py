@@ -73,7 +73,7 @@ async def test_a_refusal_is_told_once_however_long_it_lasts(
     handle = await long.enqueue()
     async with app.worker(queues=["a", "b", "c"], **(FAST | {"lease": 9.0})) as worker:
         await began.wait()
-        await until(lambda: worker._processor.all_empty)
+        await until(lambda: worker._roles.processor.all_empty)
         await _refuse(kind, server, client)
         await until(lambda: "Redis is not available" in caplog.text)
         go.set()
@@ -121,7 +121,7 @@ async def test_a_result_that_the_server_does_not_take_is_archived_with_the_reaso
         assert ("proto-max-bulk-len" in reason) is knows
         await look.ends(small.id, "completed")
         await look.ends((await returns.enqueue(20)).id, "completed")
-        await until(lambda: worker._syncer.idle and not worker._in_flight.held())
+        await until(lambda: worker._execution.syncer.idle and not worker._in_flight.held())
     assert caplog.text.count(f"task {large.id} of queue default is archived") == int(not knows)
     await client.aclose()
     await app.close()
@@ -186,7 +186,7 @@ async def test_what_a_user_may_not_do_for_a_while_is_done_later(
         await client.execute_command("ACL", "SETUSER", "u", "-evalsha", "-eval")
         go.set()
         await pause(4.5, proves="however often it is refused, no settlement is given up")
-        assert not worker._syncer.idle
+        assert not worker._execution.syncer.idle
         await client.execute_command("ACL", "SETUSER", "u", "+@all")
         assert [await handle.result(20) for handle in handles] == list(range(5))
     assert began == 5

@@ -411,13 +411,13 @@ async def test_a_handler_that_ends_after_its_lease_was_lost_writes_nothing(
         return "a result nobody may see"
 
     async with worker:
-        settle = worker._settler.settle
+        settle = worker._execution.settler.settle
 
         def noted(queue: str, settlement: Settlement, attempt: Attempt | None) -> None:
             settled.append(settlement)
             settle(queue, settlement, attempt)
 
-        worker._settler.settle = noted  # type: ignore[method-assign]
+        worker._execution.settler.settle = noted  # type: ignore[method-assign]
         handle = await work.enqueue()
         await until(lambda: [event for event in events if isinstance(event, TaskEnded)])
         assert not worker._in_flight.held()
@@ -445,7 +445,7 @@ async def test_a_task_whose_lease_ended_before_it_began_is_given_back_and_no_att
     worker = app.worker(lease=1.0)
     worker.bus.subscribe(events.append)
     async with worker:
-        ask = worker._work.dequeue_each
+        ask = worker._execution.work.dequeue_each
         late = 1
 
         async def ask_late(asks: Sequence[DequeueRequest]) -> list[Batch | StoreError]:
@@ -456,7 +456,7 @@ async def test_a_task_whose_lease_ended_before_it_began_is_given_back_and_no_att
                 await pause(1.0, proves="a lease that ended on the way is not used")
             return answers
 
-        worker._work.dequeue_each = ask_late  # type: ignore[method-assign]
+        worker._execution.work.dequeue_each = ask_late  # type: ignore[method-assign]
         handle = await work.enqueue()
         await look.ends(handle.id, "gone")
     ends = [(event.end, event.action) for event in events if isinstance(event, TaskEnded)]
@@ -478,17 +478,17 @@ async def test_room_that_is_made_while_the_answer_is_on_its_way_is_not_slept_thr
     app.limit("default", Limit(concurrency=1))
     worker = app.worker(lease=600)
     async with worker:
-        ask = worker._work.dequeue_each
+        ask = worker._execution.work.dequeue_each
 
         async def ask_and_make_room(asks: Sequence[DequeueRequest]) -> list[Batch | StoreError]:
             answers = await ask(asks)
             if isinstance(answers[0], Batch) and answers[0].wait is not None:
                 assert answers[0].wait > 30
                 release.set()
-                await until(lambda: worker._processor._room_signals["default"], what="word that there is room")
+                await until(lambda: worker._roles.processor._room_signals["default"], what="word that there is room")
             return answers
 
-        worker._work.dequeue_each = ask_and_make_room  # type: ignore[method-assign]
+        worker._execution.work.dequeue_each = ask_and_make_room  # type: ignore[method-assign]
         await work.enqueue(1)
         await until(lambda: ran)
         second = await work.enqueue(2)
@@ -507,7 +507,7 @@ async def test_many_empty_queues_in_strict_order_are_watched_for_later_tasks(app
     names = [f"q{n}" for n in range(6)]
     worker = app.worker({name: n + 1 for n, name in enumerate(names)}, strict=True, forward_interval=600)
     async with worker:
-        await until(lambda: worker._processor.all_empty, what="a look at all of them")
+        await until(lambda: worker._roles.processor.all_empty, what="a look at all of them")
         for name in names:
             handle = await work.using(queue=name).enqueue(name)
             await look.of(name).ends(handle.id, "gone")
@@ -556,14 +556,14 @@ async def test_a_worker_without_a_server_asks_again_but_not_all_the_time(
     worker = app.worker(**FAST)
     async with worker:
         asked = 0
-        ask = worker._work.dequeue_each
+        ask = worker._execution.work.dequeue_each
 
         async def count(asks: Sequence[DequeueRequest]) -> list[Batch | StoreError]:
             nonlocal asked
             asked += 1
             return await ask(asks)
 
-        worker._work.dequeue_each = count  # type: ignore[method-assign]
+        worker._execution.work.dequeue_each = count  # type: ignore[method-assign]
         server.kill()
         await until(lambda: asked > 1)
         before = asked

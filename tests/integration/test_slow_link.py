@@ -35,7 +35,7 @@ async def test_large_tasks_run_over_a_slow_link(server: RealServer, look: Look) 
         async with app.worker(lease=6, sweep=0.5, concurrency=100) as worker:
             await until(lambda: len(ran) == 40)
             proxy.rate = 0
-            await until(lambda: not worker._in_flight.held() and worker._syncer.idle)
+            await until(lambda: not worker._in_flight.held() and worker._execution.syncer.idle)
         assert ran == list(range(40)), "each once"
         assert len(await look.scores("completed")) == 40
         await app.close()
@@ -59,7 +59,7 @@ async def test_the_largest_payloads_are_taken_over_a_slow_link(server: RealServe
         async with app.worker(concurrency=100) as worker:
             await until(lambda: len(ran) == count, seconds=2 * PATIENCE)
             proxy.rate = 0
-            await until(lambda: not worker._in_flight.held() and worker._syncer.idle)
+            await until(lambda: not worker._in_flight.held() and worker._execution.syncer.idle)
         assert ran == list(range(count)), "each once"
         assert (await look.pending(), await look.active()) == ([], [])
         await app.close()

@@ -209,7 +209,7 @@ async def test_a_burst_does_not_end_while_something_runs(app: App, look: Look) -
 
     @app.task
     async def first() -> None:
-        await until(lambda: worker._processor.all_empty)
+        await until(lambda: worker._roles.processor.all_empty)
         await pause(0.3, proves="the worker does not stop, though its queues are empty")
         await second.enqueue()
 
@@ -312,10 +312,12 @@ async def test_a_process_that_ends_because_of_a_stuck_thread_gives_back_what_wai
         async with worker:
             first = await stuck.enqueue()
             await until(lambda: look.scores("lease"))
-            worker._processor.stop()
+            worker._roles.processor.stop()
             second = await waiting.enqueue()
             until_then = time.monotonic() + FAST["lease"]
-            worker._attempt_runner.start("default", await worker._work.dequeue("default", 1), until_then)
+            worker._execution.attempt_runner.start(
+                "default", await worker._execution.work.dequeue("default", 1), until_then
+            )
             await worker.wait()
             assert shared.read().is_draining
         assert await look.pending() == [second.id]

@@ -85,7 +85,7 @@ async def test_an_earlier_task_overtakes_a_later_one_that_is_waited_for(app: App
     worker = app.worker(**PATIENT)
     async with worker:
         await note.using(delay=3).enqueue("late")
-        await until(lambda: worker._forwarder._due["default"], what="a forwarder that waits for the late one")
+        await until(lambda: worker._roles.forwarder._due["default"], what="a forwarder that waits for the late one")
         await note.using(delay=0.2).enqueue("early")
         await until(lambda: len(order) == 2)
     assert order == [("early", 1), ("late", 0)]  # and the late one waits on while the early one runs

@@ -47,7 +47,7 @@ async def test_single_tasks_wake_one_of_many_idle_workers_each_in_turn(app: App,
             await until(lambda: len(ran) > number)  # noqa: B023 - awaited at once
             await until(lambda: all_idle(client, 6))
         calls = (await client.info("commandstats"))["cmdstat_evalsha"]["calls"]
-        started = [worker._attempt_runner.started for worker in workers]
+        started = [worker._execution.attempt_runner.started for worker in workers]
     assert calls < 30 * 4 + 60, "three or four scripts for each task, not some for each worker"
     assert sum(started) == 30
     assert min(started) >= 3, "in turn, but for what the one takes that blocks on the queue"
@@ -162,7 +162,7 @@ async def test_what_a_stopping_worker_was_told_of_is_for_another_one(
         await look.client.zrem(keys.idle(last.queue), own)
         await look.client.zadd(keys.idle(last.queue), {other: 1})
         await last.push_like_go(go_message("t", queue=last.queue))
-        worker._processor.stop()
+        worker._roles.processor.stop()
         message = await channel.get_message(timeout=10)
         assert message["data"] == keys.queue_prefix(last.queue).encode()
 

@@ -175,10 +175,10 @@ async def test_limits_that_redis_has_forgotten_are_declared_again(url: str, redi
     app.task(name="t", limit=Limit(concurrency=2))(_nothing)
     async with app.worker() as worker:
         await redis_client.delete("asynq:{default}:limits")
-        await worker._limiter.step()
+        await worker._roles.limiter.step()
         assert await redis_client.hgetall("asynq:{default}:limits") == {b"task:t": b"2 0 0"}
         await redis_client.hset("asynq:{default}:limits", "task:t", "7 0 0")
-        await worker._limiter.step()
+        await worker._roles.limiter.step()
         assert await redis_client.hget("asynq:{default}:limits", "task:t") == b"7 0 0", "a newer worker is right"
     await app.close()
 

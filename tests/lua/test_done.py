@@ -49,6 +49,12 @@ async def test_batches_with_the_same_end_of_lease_are_of_their_own_owners(q: Que
     assert await q.client.exists(q.task("a"), q.task("b")) == 0
 
 
+async def test_one_lease_of_a_batch_may_end_later_than_the_others(q: Queue) -> None:
+    await q.activate("a", "b", "c")
+    assert await q.extend("b", now=NOW + 5000) == []
+    assert await q.done("a", "b", "c") == []
+
+
 async def test_the_daily_count_expires_after_ninety_days_counted_from_its_first(q: Queue) -> None:
     await q.activate("a", "b")
     await q.done("a")

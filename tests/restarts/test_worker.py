@@ -99,7 +99,7 @@ def _worker(app: App, ran: list[int], **settings: Any) -> Worker:
 async def test_this_list_has_all_roles(app: App) -> None:
     worker = _worker(app, [])
     async with worker:
-        assert set(worker._roster._tasks) | {"heartbeater", "watcher"} == PARTS.keys()
+        assert set(worker._roles.roster._tasks) | {"heartbeater", "watcher"} == PARTS.keys()
 
 
 @pytest.mark.parametrize("part", [*PARTS, *MORE])

@@ -87,7 +87,7 @@ async def test_a_worker_can_leave_the_schedules_to_others(
     async def beat() -> None: ...
 
     async with app.worker(**settings) as worker:
-        assert worker._scheduler is None
+        assert worker._roles.scheduler is None
     assert await redis_client.keys("asynq:veredus:*") == []
 
 

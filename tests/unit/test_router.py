@@ -135,7 +135,7 @@ class _Shop:
 @pytest.mark.parametrize(
     ("what", "hint"),
     [
-        (_Shop, "a class is none"),
+        (_Shop, "not a class"),
         (_Shop.send, "move it out of its class"),
         (_Shop().send, "move it out of its class"),
         (_Shop.make, "move it out of its class"),

@@ -63,11 +63,11 @@ class InlineWorker(Worker):
 
     async def _open(self, clock: ManualClock) -> None:
         self._compose()
-        self._reports.crash = self._crash
-        await self._limiter.declare()
+        self._execution.reports.crash = self._crash
+        await self._roles.limiter.declare()
         client = Client(self._store, max_payload=self.app.max_payload, clock=clock)
         self._cron = Scheduler(client, self.app.schedules, self.app.schedule_scope(), clock=clock)
-        self._group_runner = self._group_runner_for(client, lambda queue: None)
+        self._group_runner = self._roles.group_runner(client, lambda queue: None)
         self._failures: dict[tuple[str, str], tuple[int, float]] = {}
         self._limited: dict[str, float] = {}
         """Queues at their limit, and when there is room again."""
@@ -78,10 +78,7 @@ class InlineWorker(Worker):
     async def close(self) -> None:
         for attempt in self._in_flight.running():
             attempt.cancel("archive")
-        self._threads.close()
-        self._processes.close()
-        self._group_threads.close()
-        self._step_threads.close()
+        self._execution.close()
         try:
             await self._cron.leave()
             await self._lifespan.aclose()
@@ -125,12 +122,12 @@ class InlineWorker(Worker):
                     async with asyncio.timeout(0.02 if self._in_flight.free else None):
                         await self._ended.wait()
                 continue
-            await self._settler.drain()
+            await self._execution.settler.drain()
             if not started and not await self._aggregate() and not await self._relay():
                 return
 
     async def _relay(self) -> bool:
-        """Tell parents what their children have come to; True if there was anything to tell."""
+        """Bring the outcomes of children to their parents; True if there were any."""
         return any([await relay(self._store, queue) for queue in self.queues])
 
     async def _take(self) -> int:
@@ -139,10 +136,10 @@ class InlineWorker(Worker):
             if self._in_flight.free <= 0:
                 break
             leased_until = self._clock.monotonic() + self.config.lease
-            batch = await self._work.dequeue(queue, self._in_flight.free)
+            batch = await self._execution.work.dequeue(queue, self._in_flight.free)
             for task_id, reason in batch.dropped:
                 self.bus.emit(ItemDropped(queue, task_id, reason))
-            self._attempt_runner.start(queue, batch, leased_until)
+            self._execution.attempt_runner.start(queue, batch, leased_until)
             started += len(batch.rows)
             self._limited.pop(queue, None)
             if batch.wait is not None:

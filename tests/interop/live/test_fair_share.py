@@ -62,7 +62,7 @@ class Fleet:
 
 async def shares(worker: Any) -> None:
     """The worker has seen that Go serves the queue, too."""
-    await until(lambda: worker._processor._shares["shared"].percent == 50)
+    await until(lambda: worker._roles.processor._shares["shared"].percent == 50)
 
 
 async def test_go_gets_its_share_of_a_queue_that_is_mostly_empty(program: Path, url: str, redis_client: Any) -> None:
@@ -75,7 +75,7 @@ async def test_go_gets_its_share_of_a_queue_that_is_mostly_empty(program: Path, 
             async with app.worker("shared", concurrency=10, **FAST) as worker:
                 await shares(worker)
                 tried = 0
-                while not worker._processor._shares["shared"].runs_in_go("both:work"):
+                while not worker._roles.processor._shares["shared"].runs_in_go("both:work"):
                     await fleet.send(1)
                     tried += 1
                 await fleet.all_ran(tried)
