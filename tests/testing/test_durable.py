@@ -122,8 +122,6 @@ async def test_a_run_that_began_too_long_ago_is_archived_while_it_waits() -> Non
         assert await short.result() == "awake"
         await q.advance(timedelta(days=1, seconds=1))
         for one in (long, endless):
-            with pytest.raises(
-                TaskFailed, match="RunTooOld: this run began 2,592,000 s ago; the limit is 2,592,000"
-            ):
+            with pytest.raises(TaskFailed, match="RunTooOld: this run began 2,592,000 s ago; the limit is 2,592,000"):
                 await one.result()
             assert (await one.status()).retried == 0
