@@ -7,6 +7,7 @@ import functools
 import logging
 import threading
 import traceback
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.gateway.support import JsonClient, gateway
 from tests.support.waiting import until
 from veredus import App, Unauthorized
 from veredus.gateway.auth import Identity, call_hook, jwt
+from veredus.gateway.client_hooks import ConnectedClient
 from veredus.handlers.executors.threads import ThreadPool
 from veredus.model.failure import drop_older_raises
 from veredus.peer import connect
@@ -69,6 +71,47 @@ async def test_hooks_that_are_async_in_any_form_run_on_the_loop() -> None:
         assert await call_hook(threads, hook, "t") == here
     assert await call_hook(threads, lambda token: threading.current_thread().name, "t") != here
     threads.close()
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_whatever_a_hook_raises_harms_nobody_else(app: App, is_async: bool, error: type[BaseException]) -> None:
+    came: list[str] = []
+
+    def authenticate(token: str) -> Identity:
+        if token == "refused":
+            raise error
+        return Identity(user=token)
+
+    def may_join(who: Identity, group: str) -> bool:
+        if group == "odd":
+            raise error
+        return True
+
+    def on_connect(client: ConnectedClient) -> None:
+        came.append(client.user)
+        if client.user == "odd":
+            raise error
+
+    def as_it_is(hook: Any) -> Any:
+        async def later(*arguments: Any) -> Any:
+            return hook(*arguments)
+
+        return later if is_async else hook
+
+    app.on_connect(as_it_is(on_connect))
+    async with gateway(app, authenticate=as_it_is(authenticate), may_join=as_it_is(may_join)) as gw:
+        client = await JsonClient.open(gw, "ada")
+        refused = await JsonClient.connect(gw)
+        await refused.send({"t": "hello", "version": 1, "token": "refused"})
+        assert await refused.close_code() == 4501
+        for group, joined in (("odd", False), ("even", True)):
+            await client.send({"t": "join", "group": group})
+            assert (await client.frame("vol"))["body"]["joined"] == joined
+        await JsonClient.open(gw, "odd")
+        await until(lambda: sorted(came) == ["ada", "odd"])
+        assert (await JsonClient.open(gw, "bob")).welcome["result"] == "new"
+        await until(lambda: "bob" in came, what="hooks that go on")
 
 
 async def test_a_check_of_a_jwt_needs_no_thread() -> None:

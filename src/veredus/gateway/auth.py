@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -63,13 +64,21 @@ _QUICK = "veredus_quick"
 
 
 async def call_hook(threads: ThreadPool | None, hook: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a user's function: on the loop if it is async, otherwise in a thread, where it may block."""
+    """Call a user's function: on the loop if it is async, otherwise in a thread, where it may block. What would end the
+    process or this coroutine becomes a RuntimeError."""
     is_async = inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
-    if is_async or threads is None or hasattr(hook, _QUICK):
-        found = hook(*arguments)
-    else:
-        found = await threads.submit(functools.partial(hook, *arguments))
-    return await found if inspect.isawaitable(found) else found
+    try:
+        if is_async or threads is None or hasattr(hook, _QUICK):
+            found = hook(*arguments)
+        else:
+            found = await threads.submit(functools.partial(hook, *arguments))
+        return await found if inspect.isawaitable(found) else found
+    except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as exc:
+        task = asyncio.current_task()
+        if isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # it is over for us, not for the hook alone
+        drop_older_raises(exc)
+        raise RuntimeError(f"it raised {exc!r}") from exc
 
 
 async def identify(
