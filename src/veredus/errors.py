@@ -230,7 +230,7 @@ class LeaseLost(TaskError):
 
 class StepFailed(TaskError):
     """A step failed: `kind` is the class of its error, `text` what that said. A handler that catches it and goes on
-    gets the same one at each replay; one that lets it out runs the step again at its next attempt."""
+    gets the same one at each replay; one that does not catch it runs the step again at its next attempt."""
 
     def __init__(self, step: str, kind: str, text: str) -> None:
         self.step, self.kind, self.text = step, kind, text

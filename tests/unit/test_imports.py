@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,6 +125,14 @@ def test_every_public_name_resolves_and_the_list_is_this_one() -> None:
 
 def test_every_file_says_what_it_is_for() -> None:
     assert [path for path in FILES if not (ast.get_docstring(ast.parse(path.read_text())) or "").strip()] == []
+
+
+def test_the_date_is_read_in_one_place() -> None:
+    """Elsewhere it comes from a Clock, which follows the server and which tests can set."""
+    own = ("clock.py", "embedded/", "cli/", "demo/", "testing/")
+    names = {path: path.relative_to(ROOT).as_posix() for path in FILES}
+    others = [path for path in FILES if not names[path].startswith(own)]
+    assert [names[path] for path in others if re.search(r"\btime\.time(_ns)?\(", path.read_text())] == []
 
 
 NAMES = [

@@ -69,7 +69,7 @@ class Handshake:
         self._background.start(self._bye(connection.sid))
 
     async def _guard(self, connection: ClientConnection, work: Coroutine[Any, Any, None]) -> None:
-        """A bug ends the connection: its client would wait for ever for an answer."""
+        """A bug ends the connection: otherwise its client would never get an answer."""
         try:
             await work
         except Exception:  # raised again, to be logged

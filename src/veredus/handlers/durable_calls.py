@@ -68,8 +68,8 @@ class DurableCalls:
         """Run a function until it has succeeded once, and keep its result: when the handler begins again, after a crash
         or a wait, `step` returns what was kept. A function that is not async runs in a thread.
 
-        `name` identifies the step; the default is the function's name, with a number if it is used again. A failure is
-        tried again `retries` times, `delay` seconds later; then it raises StepFailed.
+        `name` identifies the step; the default is the function's name, with a number if it is used again. After a
+        failure it is tried again up to `retries` times, each `delay` seconds later; then StepFailed is raised.
         """
         return await step(self._durable(), function, args, name, _count(retries), delay)
 
@@ -88,8 +88,8 @@ class DurableCalls:
 
     @property
     def step_key(self) -> str:
-        """Inside a step: a text that is the same whenever this step of this run is repeated. Give it to the other side
-        as its idempotency key, because a crash right after the effect repeats the step."""
+        """Inside a step: a text that is the same whenever this step of this run is repeated. Pass it to the
+        other system as its idempotency key, because a crash right after the effect repeats the step."""
         running = STEP.get()
         if running is None:
             raise LookupError("step_key works only inside a function that current().step(...) runs")
@@ -101,8 +101,8 @@ class DurableCalls:
         return self.durable is not None and self.durable.parking
 
     async def sleep(self, name: str, duration: float | timedelta) -> None:
-        """Sleep without using a worker, for seconds or years. The handler is left with CancelledError, and begins again
-        on any worker when the time has come."""
+        """Sleep without using a worker, for seconds or years. CancelledError is raised in the handler, which
+        begins again on any worker when the time has come."""
         if await self._durable().sleep(name, duration) is None:
             await self._durable().left()
 
@@ -113,8 +113,8 @@ class DurableCalls:
             raise HandlerParked(name)
 
     async def wait_for(self, event: str, timeout: float | timedelta | None = None) -> Any:
-        """Wait for an event without using a worker: what `app.emit(event, ...)` was given, also if that was before.
-        None after `timeout`."""
+        """Wait for an event without using a worker: returns what `app.emit(event, ...)` was given, even
+        before this call, or None after `timeout`."""
         outcome = await self._durable().wait_for(event, timeout)
         if outcome is None:
             await self._durable().left()
@@ -136,8 +136,8 @@ class DurableCalls:
     async def gather(self, name: str, calls: Iterable[Call[T]], *, return_errors: bool) -> list[T | ChildFailed]: ...
     async def gather(self, name: str, calls: Iterable[Call[T]], *, return_errors: bool = False) -> list[Any]:
         """Run tasks as children, on any worker and queue, and wait for all of them without using a worker. Returns
-        their results in the order of the calls. Raises ChildFailed for the first that ended without one, or has the
-        errors in the list with `return_errors`."""
+        their results in the order of the calls. Raises ChildFailed for the first that failed; with
+        `return_errors`, the errors are in the list instead."""
         results = await gather(self._durable(), self._children(), name, list(calls), return_errors=return_errors)
         if results is None:
             await self._durable().left()

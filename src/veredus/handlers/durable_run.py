@@ -56,15 +56,15 @@ class Surroundings(NamedTuple):
 
     clock: Clock
     park: Callable[[Wait], None]
-    """Tells the attempt that its handler leaves."""
+    """Tells the attempt that its handler is leaving the worker."""
     run_sync: Callable[[Callable[[], Any]], Awaitable[Any]]
     """Runs a function in a thread."""
     tell: Callable[[Event], None]
     max_age_ms: int = 0
     """A run that began longer ago is archived; 0 for never."""
     crash: Callable[[str, str, int], bool] | None = None
-    """In tests: asked `inside` each step before its result is written and `after` each durable call, with its name and
-    number. If it returns True, the worker has died there."""
+    """In tests: called `inside` each step before its result is written, and `after` each durable call, with its name
+    and number. If it returns True, the worker crashes there."""
 
 
 class DurableRun:
@@ -196,7 +196,7 @@ class DurableRun:
         await future
 
     def end(self) -> None:
-        """The handler has ended: what it has left behind in asyncio tasks of its own must not wait for ever."""
+        """The handler has ended: asyncio tasks that it has started must not wait for ever."""
         for future in self._leaving:
             future.cancel()
 
@@ -290,7 +290,7 @@ class DurableRun:
         self.fields.update(new)
 
     async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call until it is answered, or until the attempt is ended by its deadline. Each may be repeated."""
+        """Repeat a call that is safe to repeat, until it is answered or until the deadline ends the attempt."""
         backoff = Backoff()
         while True:
             try:
@@ -304,6 +304,6 @@ class DurableRun:
 
 
 def _seen(opening: asyncio.Task[None]) -> None:
-    """Its error goes to those that wait for it; there may be none."""
+    """Its error is raised in those that wait for it. Without any, asyncio would log it."""
     if not opening.cancelled():
         opening.exception()

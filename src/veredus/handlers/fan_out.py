@@ -93,8 +93,8 @@ async def each_result(
 
 
 async def _spawn(run: DurableRun, sender: ChildSender, key: str, calls: Sequence[Call[Any]]) -> FanOutRecord:
-    """Enqueue what is not known to be enqueued. Its record is written first, and says after each portion how far it is:
-    the write checks that this worker still owns the parent. What is enqueued again meets ids that exist."""
+    """Enqueue the children that are not known to be enqueued. The record of the fan-out is written first, and again
+    after each portion; each write checks that this worker still owns the parent. A child has the same id each time."""
     known = run.fields.get(GATHER + key)
     parent = _parent(run)
     checked = sender.checked(calls, parent)
@@ -209,7 +209,7 @@ async def is_over(run: DurableRun) -> bool:
 
 
 async def release(run: DurableRun) -> None:
-    """The parent has ended well: what its children left is needed no more. What this misses lapses by itself."""
+    """The parent has succeeded: the results of its children are no longer needed. What this misses expires."""
     job = run.job
     for key, record in run.fan_outs.items():
         at = 0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from veredus.handlers.durable_run import DurableRun
 
 NOT_FAILURES = (SkipRetry, RevokeTask, StepFailed, LeaseLost)
-"""Errors in a step that are about the whole task."""
+"""Errors that end the whole task and not only the step."""
 
 
 async def step(

@@ -36,7 +36,7 @@ class Redaction:
         )
 
     def run(self, run: RunInfo | None) -> RunInfo | None:
-        """What steps returned is left out: nobody can say of which kind it is."""
+        """What steps returned is left out, because its kind is unknown."""
         if self._redact is None or run is None:
             return run
         steps = [replace(one, detail="", children=tuple(map(self.child, one.children))) for one in run.steps]

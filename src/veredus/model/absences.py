@@ -41,7 +41,7 @@ class Absences:
     """What one worker that looks for dead ones knows of the others. Time is an argument: `at` is the monotonic clock.
 
     Only a worker that was seen subscribed here can be missing: one of an earlier version, of Go, or whose user may not
-    subscribe never is. After a disturbance nobody is found dead for one lease, and everybody must be seen again. A
+    subscribe never is. After a disturbance no worker is found dead for one lease, and each must be seen again. A
     disturbance is a restart of the server or a failover (this worker has lost its own connections too), a standstill,
     or many workers missing at once."""
 
@@ -55,7 +55,7 @@ class Absences:
         self._last: tuple[int, float] | None = None
         """The server's time and ours at the last look."""
         self.pause = idle
-        """Seconds until the next look: longer if there is nobody else to look for."""
+        """Seconds until the next look: longer if no other worker is known."""
 
     def look(self, now_ms: int, at: float, signs: Mapping[str, Sign], *, was_cut_off: bool = False) -> list[str]:
         """The workers that are dead. `was_cut_off`: this worker has lost its own connections since the last look."""
@@ -83,17 +83,17 @@ class Absences:
         ]
 
     def stop(self, at: float) -> None:
-        """It looks no more. If it looks again within a lease, it finds nobody dead until then."""
+        """This worker no longer looks. If it starts again within one lease, it finds no worker dead until then."""
         self._forget(at)
         self._last, self.pause = None, self._idle
 
     def is_over(self, worker: str) -> None:
-        """The tasks of a dead worker have been recovered: it is looked for no more."""
+        """The tasks of a dead worker have been recovered: it is no longer looked for."""
         self._seen.discard(worker)
         self._missing.pop(worker, None)
 
     def _note(self, now_ms: int, signs: Mapping[str, Sign]) -> None:
-        self._seen.intersection_update(signs)  # the others have said goodbye
+        self._seen.intersection_update(signs)  # the others have stopped in an orderly way
         for worker, sign in signs.items():
             if sign.subscribers:
                 self._seen.add(worker)

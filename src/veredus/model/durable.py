@@ -90,7 +90,7 @@ class StepRecord(NamedTuple):
             began, took, attempt, data = value[1:].split(b" ", 3)
             return cls(value[:1] == FAILED, int(began), int(took), int(attempt), data)
         except UNREADABLE as exc:
-            raise DamagedRun(f"a step that is none: {value[:100]!r}") from exc
+            raise DamagedRun(f"not the record of a step: {value[:100]!r}") from exc
 
     @property
     def failure(self) -> tuple[str, str]:
@@ -103,7 +103,7 @@ def pack_failure(kind: str, text: str) -> bytes:
 
 
 def natural(found: bytes | str) -> int:
-    """A number that was kept as text; 0 for what is none."""
+    """A number that was kept as text; 0 for anything else."""
     try:
         number = int(found)
     except ValueError:
@@ -116,7 +116,7 @@ def read_failure(data: bytes) -> tuple[str, str]:
     try:
         kind, text = json.loads(data)
     except UNREADABLE as exc:
-        raise DamagedRun(f"an error that is none: {data[:100]!r}") from exc
+        raise DamagedRun(f"not the record of an error: {data[:100]!r}") from exc
     return str(kind), str(text)
 
 
@@ -216,7 +216,7 @@ class FanOutRecord(NamedTuple):
             rows = tuple((str(queue), int(number), bool(kept)) for queue, number, kept in json.loads(queues))
             record = cls(int(size), digest.decode(), int(sent), rows)
         except UNREADABLE as exc:
-            raise DamagedRun(f"a fan-out that is none: {data[:100]!r}") from exc
+            raise DamagedRun(f"not the record of a fan-out: {data[:100]!r}") from exc
         numbers = [number for _, number, _ in rows]
         if not 0 <= record.size <= MOST_CHILDREN or any(n < 0 for n in numbers) or sum(numbers) != record.size:
             raise DamagedRun(f"a fan-out with wrong numbers: {data[:100]!r}")

@@ -156,7 +156,7 @@ class Rehearsal:
 
     async def run_all(self, *, within: float | timedelta = timedelta(days=60)) -> list[Run]:
         """Move the clock from one due task to the next, until none waits any more: retries to their end. Schedules fire
-        on the way, but nobody waits for their next tick."""
+        on the way, but does not wait for their next tick."""
         before = len(self.runs)
         ends = self.clock.now_ms + seconds("within", within) * 1000
         await self.drain()

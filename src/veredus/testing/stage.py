@@ -22,7 +22,7 @@ from veredus.store.store import connect
 from veredus.testing.clock import ManualClock
 
 LINGER = 20.0
-"""Seconds that the server stays after the last test has left it, should nobody stop it."""
+"""Seconds that the server stays after the last test, if nothing stops it."""
 DATABASES = 16
 _taken: set[int] = set()
 

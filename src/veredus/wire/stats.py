@@ -19,7 +19,7 @@ def encode_durations(durations: Durations) -> str:
 
 
 def decode_counted(data: bytes) -> Counted | None:
-    """None for bytes that are none."""
+    """None for other bytes."""
     try:
         numbers, run, wait = data.decode().split("|")
         processed, failed = map(_count, numbers.split())

@@ -77,7 +77,7 @@ class Execution:
             base.worker_id, redact=app.redact, tracebacks=config.tracebacks, counts=self.counts
         )
         self.in_flight = InFlight(config.concurrency, on_free)
-        self.syncer = Syncer(1.0, base.outages)
+        self.syncer = Syncer(1.0, base.outages, clock)
         self.settler = Settler(self.work, self.in_flight, bus, self.syncer.keep)
         self.syncer.settler = self.settler
         self._threads = ThreadPool(config.threads, on_free)

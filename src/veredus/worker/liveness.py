@@ -22,9 +22,9 @@ from veredus.store.tasks.liveness import LivenessReport
 logger = logging.getLogger("veredus.worker")
 
 CONNECTIONS = 2
-"""Connections per process. One alone may break at any time, also while the process is suspended."""
+"""Connections per process. A single one may break at any time, even while the process is suspended."""
 PROBES = 1.0
-"""Seconds of silence after which the system asks whether the other end still has the connection."""
+"""Seconds of silence after which the operating system checks that the server still has the connection."""
 RETRY = 0.25
 """Seconds before the next try of a connection that cannot be made."""
 REFUSED = 30.0
@@ -32,7 +32,7 @@ REFUSED = 30.0
 IDLE = 8.0
 """Seconds between two looks of a worker that does not look for dead ones, or knows of no other."""
 SHORTEST = 6.0
-"""With shorter leases nobody is found dead by closed connections: leases are nearly as fast."""
+"""With shorter leases closed connections are not used: an expired lease is noticed nearly as fast."""
 
 
 NOT_SEEN = "if this worker dies, its tasks start elsewhere only when their leases end"

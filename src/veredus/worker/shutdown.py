@@ -59,7 +59,7 @@ class Shutdown:
         tasks = [attempt.task for attempt in running if attempt.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
-        # A handler that ignores its cancellation loses its task all the same; whatever it does later is void.
+        # A handler that ignores its cancellation loses its task anyway; what it does later is discarded.
         for attempt in running:
             if attempt.running:
                 record = self._attempt_runner.given_back(attempt)

@@ -48,7 +48,7 @@ class WaitLooker:
             )
 
     async def _look_for_children(self, parent: WaitingTask) -> None:
-        """Read what the children without an outcome have come to. One that is gone was enqueued before its parent
+        """Read the outcomes of the children that have none yet. One that is gone was enqueued before its parent
         waited."""
         name, runs = parent.field[len(ALL_THERE) :], self._store.runs
         mark, record = await runs.mark_and_field(parent.queue, parent.task_id, GATHER + name)
@@ -67,7 +67,7 @@ class WaitLooker:
         ]
         if missing:
             await tell_parents(self._store, await self._store.children.look(missing))
-        elif known:  # all are there, and nobody has called the parent
+        elif known:  # all outcomes are there, but the parent was not woken
             await runs.join(parent.queue, [JoinRow(parent.task_id, mark, name, 0, known[0])])
 
     async def _look_for_events(self, found: Sequence[WaitingTask]) -> None:

@@ -1,4 +1,4 @@
--- forget: delete children that have ended, when nobody needs their results any more.
+-- forget: delete children that have ended and whose results are no longer needed.
 -- KEYS  completed
 -- ARGV  queue_prefix ROWS task_id
 -- RETURNS  number of tasks that were deleted

@@ -1,6 +1,6 @@
 -- NEEDS  chunks
 
--- group_of: the group's name in the key of one of its aggregation sets; nil if the key is none.
+-- group_of: the group's name in the key of one of its aggregation sets; nil for any other key.
 local function group_of(queue_prefix, set)
   local prefix = keys.group_prefix()
   local first, last = string.find(set, prefix, 1, true)

@@ -24,7 +24,7 @@ local function note_came(key, field, now)
   redis.call('HSET', key, noted, (redis.call('HGET', key, noted) or whole(now)) .. ' ' .. whole(now))
 end
 
--- is_wait_over: whether what a task waits for has come. A damaged field holds up nobody.
+-- is_wait_over: whether what a task waits for has come. A damaged field delays no other task.
 local function is_wait_over(key, waiting, now)
   local kind, ends, _, field = read_wait(waiting)
   if not kind or (ends > 0 and ends <= now) then return true end

@@ -2,7 +2,7 @@
 
 -- Idle workers: `idle` has the channels of workers that wait for work, by the time in milliseconds since when. Only a worker that
 -- finds the queue empty enters it, in the same step; a script that puts a task into pending takes one out and wakes it; and a worker
--- that leaves tasks there wakes the next one. So while tasks are pending, either nobody is idle or one that was woken looks.
+-- that leaves tasks there wakes the next one. So while tasks are pending, either no worker is idle, or one that was woken is about to look.
 
 -- wake: notify the worker that has been idle longest that the queue has work. If it has gone, the next one is notified.
 -- It comes last and never fails a script: workers also look by themselves, if less often.

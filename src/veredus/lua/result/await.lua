@@ -1,9 +1,9 @@
--- await: what a task has come to; `channel` is notified when it ends, unless it has.
+-- await: the outcome of a task; `channel` is notified when it ends, unless it has.
 -- KEYS  task
 -- ARGV  channel keep_s:number
 -- RETURNS  {state, message, result, progress, cancel, traceback, held}, with an empty state when there is no such task
 -- NEEDS  locks marks
--- `channel` is empty for a single look. A listener that has gone stays on the list: to notify nobody costs nothing.
+-- `channel` is empty for a single look. A listener that has gone stays on the list: a notification without a receiver costs nothing.
 -- `keep_s` is set where Go servers may run the task. Go deletes a task without a retention when it is done, and notifies nobody:
 -- a task with a listener is kept for that time. 96 is the tag of the message's field `retention`; the last value of a field
 -- counts. It is written with one byte more than it needs, which readers do not mind: a Veredus worker sees that nobody sent it.

@@ -154,7 +154,8 @@ local function has_turn(order_key, id)
   return first == id
 end
 
--- has_come: whether what a durable task waits for has come. One that was run by hand before waits on, without its handler.
+-- has_come: whether what a durable task waits for has come. If not, because an operator ran it early, it goes on waiting and
+-- its handler does not run.
 local asleep, woken = {}, {}
 local function has_come(id, key, waiting)
   -- include: waits

@@ -77,7 +77,7 @@ for _, task in ipairs(found) do
   else
     task.group, task.unique_key = fields.due_group or fields.group, fields.unique_key
     task.front, task.order_key = fields.front, fields.order_key
-    -- A group whose key is damaged cannot take it in: it runs on its own then, and holds up nobody else.
+    -- A group whose key is damaged cannot take it in: the task then runs on its own and delays no other.
     local is_grouped = task.group and task.group ~= ''
     if is_grouped and type(redis.pcall('ZCARD', keys.group(task.group))) ~= 'number' then task.group = nil end
   end

@@ -22,7 +22,7 @@ BY_HAND = 0.1
 CATCH_UP = 1.0
 """Seconds after which the loop runs before a call in any case, for its timers."""
 JUST_NOW = 0.002
-"""Seconds since the last call within which nobody looks what has happened since."""
+"""Within this many seconds of the last call, the sockets are not polled before the next one."""
 
 
 class OwnLoop:

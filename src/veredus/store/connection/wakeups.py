@@ -19,7 +19,8 @@ class Watch:
     """Waits for tasks in one queue, on a connection of its own.
 
     `BLMOVE P P RIGHT RIGHT` takes the next task and puts it back in one step. No worker can miss it, the order does not
-    change, and it wakes every client that waits so, also for a plain LPUSH from a Go client that notifies nobody.
+    change, and it wakes every client that waits like this, even for a plain LPUSH from a Go client, which sends no
+    notification.
     """
 
     def __init__(self, redis: Redis, queue: str) -> None:

@@ -74,7 +74,7 @@ class Children:
         return codes
 
     async def take_ended(self, queue: str) -> list[EndedChild]:
-        """Take children that have ended off the list. If this process dies now, a look finds what they have come to."""
+        """Take children that have ended off the list. If this process dies now, a later look finds their outcomes."""
         key = keys.ended(queue)
         records = await self._redis.command("LPOP", key, PAGE, key=key)
         return [_ended(queue, record) for record in records or ()]

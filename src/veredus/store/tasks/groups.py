@@ -203,7 +203,7 @@ def _sound(reply: Any) -> Any:
 
 
 def _names(reply: Sequence[bytes]) -> list[str]:
-    """Names that are not UTF-8 cannot come from Asynq, whose messages contain the name too: nobody aggregates them."""
+    """Names that are not UTF-8 cannot come from Asynq, whose messages contain the name too: they are not aggregated."""
     names = []
     for name in reply:
         try:

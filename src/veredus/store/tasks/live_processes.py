@@ -111,7 +111,7 @@ class LiveProcesses(InspectPart):
 
     async def _read(self, index: str, command: str, *args: Any) -> list[Any]:
         """The records named in the index. Those that are gone are removed from it, as Go's Inspector does. A replica
-        and a user who may only read refuse that, and are asked all the same."""
+        and a user who may only read refuse that, and are read anyway."""
         seconds = await self.server_ms() // 1000
         found, _ = await self.redis.command_each(
             [("ZRANGEBYSCORE", index, seconds, "+inf"), ("ZREMRANGEBYSCORE", index, "-inf", seconds - 1)]

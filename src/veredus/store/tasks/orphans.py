@@ -83,7 +83,7 @@ def _unpack(value: str) -> tuple[str, list[tuple[str, FanOutRecord]]]:
         action, found = json.loads(value)
         fan_outs = [(str(name), FanOutRecord.unpack(data(record))) for name, record in found or []]
     except (*UNREADABLE, AttributeError) as exc:
-        raise DamagedRun(f"a record of cancelled children that is none: {value[:100]!r}") from exc
+        raise DamagedRun(f"not a record of cancelled children: {value[:100]!r}") from exc
     if action not in ACTIONS:
         raise DamagedRun(f"an unknown way to cancel children: {value[:100]!r}")
     return action, fan_outs

@@ -55,7 +55,7 @@ class Results:
     async def look(self, queue: str, task_id: str, channel: str = "", *, for_go: bool = False) -> TaskReport:
         """How a task ended. Unless it has ended, `channel` will be notified when it does.
 
-        `for_go`: a Go server may run it, which deletes a task without a retention and notifies nobody. While a
+        `for_go`: a Go server may run it, which deletes a task without a retention and sends no notification. While a
         producer waits, the task gets a retention of a minute.
         """
         keep = KEPT_FOR_WAITERS if for_go else 0

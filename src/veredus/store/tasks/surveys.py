@@ -26,7 +26,7 @@ Sought = Literal["leases", "due", "kept"]
 
 
 class Survey(NamedTuple):
-    """The queues that have something, and the server's time in ms; 0 if nobody was asked."""
+    """The queues that have something, and the server's time in ms; 0 if no server was asked."""
 
     queues: list[str]
     now_ms: int = 0

@@ -1,4 +1,4 @@
-"""ChildRelayer: tells parents what their children have come to."""
+"""ChildRelayer: brings the outcomes of children to their parents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def relay(store: Store, queue: str) -> bool:
         try:
             ended = await store.children.take_ended(queue)
         except CommandRefused:
-            return found  # the key is damaged: the doctor says so, and looks find what children have come to
+            return found  # the key is damaged: the doctor says so, and the periodic looks find the outcomes
         if not ended:
             return found
         found = True

@@ -122,7 +122,7 @@ class Heartbeater:
 
     def _live(self) -> None:
         """Runs until the worker stops. After a failure it starts again with a new loop and connection, so soon that no
-        lease expires and that nobody takes this worker for dead."""
+        lease expires and that no other worker takes this one for dead."""
         while not self._stopping.is_set():
             try:
                 asyncio.run(self._beat_on())

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from veredus.clock import SYSTEM, Clock
 from veredus.errors import AuthError, ConnectionLost, StoreError
 from veredus.model.settlement import Archive, Complete, Retry
 from veredus.model.verdict import write_failure
@@ -53,8 +54,9 @@ class Syncer(Role):
 
     name = "syncer"
 
-    def __init__(self, interval: float, outages: OutageLog) -> None:
+    def __init__(self, interval: float, outages: OutageLog, clock: Clock = SYSTEM) -> None:
         super().__init__(interval, outages)
+        self._clock = clock
         self._kept: list[UnwrittenSettlement] = []
         self._any = asyncio.Event()
         self.settler: Settler
@@ -138,7 +140,7 @@ class Syncer(Role):
             reason = f"the server refused its {what}: {exc}"
             logger.error("task %s of queue %s is archived: %s", one.task_id, one.queue, reason)
             lock = settlement.unique_key if isinstance(settlement, Complete) else ""
-            message = write_failure(decode_task(settlement.message), reason, time.time(), counts=False)
+            message = write_failure(decode_task(settlement.message), reason, self._clock.time(), counts=False)
             message.completed_at = 0
             archive = Archive(
                 one.task_id,
