@@ -94,8 +94,17 @@ class Sentinels:
         return int(pipe.execute()[1]) >= 1
 
     def fail_over(self) -> None:
-        """Gracefully: the old master lives on, as a replica."""
-        self.sentinels[0].client().execute_command("SENTINEL", "FAILOVER", NAME)
+        """Gracefully: the old master lives on, as a replica. A sentinel refuses while it knows no replica that is up to
+        date, for example just after the master was frozen."""
+
+        def is_accepted() -> bool:
+            try:
+                return bool(self.sentinels[0].client().execute_command("SENTINEL", "FAILOVER", NAME))
+            except redis.ResponseError as exc:
+                assert "NOGOODSLAVE" in str(exc), exc
+                return False
+
+        until_sync(is_accepted, what="a replica that a sentinel can promote")
 
     def close(self) -> None:
         for server in [*self.sentinels, *self.servers]:
