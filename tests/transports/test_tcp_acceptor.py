@@ -128,6 +128,9 @@ async def test_an_address_that_may_not_come_is_closed_at_once() -> None:
     [
         ({"127.0.0.1"}, "X-Forwarded-For: 10.0.0.1, 192.0.2.7", "192.0.2.7"),
         ({"127.0.0.1", "192.0.2.7"}, "X-Forwarded-For: 10.0.0.1, 192.0.2.7", "10.0.0.1"),
+        ({"127.0.0.1"}, "X-Forwarded-For: 192.0.2.7:1234", "192.0.2.7"),
+        ({"127.0.0.1"}, "X-Forwarded-For: 2001:db8::7", "2001:db8::7"),
+        ({"127.0.0.1"}, "X-Forwarded-For: [2001:db8::7]:1234", "2001:db8::7"),
         ({"127.0.0.1"}, "X-Forwarded-For: nonsense", "127.0.0.1"),
         (set(), "X-Forwarded-For: 192.0.2.7", "127.0.0.1"),
     ],

@@ -170,12 +170,19 @@ def _forwarded(headers: list[str], admission: Admission) -> str:
     before it."""
     for text in reversed([part.strip() for header in headers for part in header.split(",")]):
         try:
-            host = str(ipaddress.ip_address(text))
+            host = str(ipaddress.ip_address(_without_port(text)))
         except ValueError:
             return ""
         if not admission.is_proxy(host):
             return host
     return ""
+
+
+def _without_port(text: str) -> str:
+    """Some proxies write the client's port too: 192.0.2.7:1234 or [2001:db8::7]:1234."""
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0] if text.count(":") == 1 else text
 
 
 async def listen_websocket(
