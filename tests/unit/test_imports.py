@@ -135,6 +135,22 @@ def test_the_date_is_read_in_one_place() -> None:
     assert [names[path] for path in others if re.search(r"\btime\.time(_ns)?\(", path.read_text())] == []
 
 
+BROAD = re.compile(r"except .*\b(BaseException|Exception)\b")
+
+
+def test_a_broad_except_logs_raises_or_says_why() -> None:
+    silent = []
+    for path in FILES:
+        lines = path.read_text().splitlines()
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if not isinstance(node, ast.ExceptHandler) or not BROAD.match(lines[node.lineno - 1].strip()):
+                continue
+            handled = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            if not re.search(r"  # |\braise\b|\blogger\.", handled):
+                silent.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert silent == []
+
+
 NAMES = [
     "App",
     "ArchiveFull",

@@ -146,7 +146,7 @@ class Delivery:
             if not connection.over:
                 try:
                     self._flush_one(connection)
-                except Exception:
+                except Exception:  # a defect of one session must not stop the others; `_cut` logs it
                     self._cut(connection)
         self._start_reads()
 
@@ -269,7 +269,7 @@ class Delivery:
             if not connection.over:
                 try:
                     self._tick_one(connection, now)
-                except Exception:
+                except Exception:  # as above
                     self._cut(connection)
 
     def _tick_one(self, connection: ClientConnection, now: float) -> None:

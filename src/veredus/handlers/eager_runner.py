@@ -89,7 +89,7 @@ def _stay_with(coroutine: Coroutine[Any, Any, None], run: Callable[..., Any], fu
         try:
             value = yield future
             step = coroutine.send
-        except BaseException as exc:
+        except BaseException as exc:  # whatever is thrown in here belongs to the handler
             value = exc
             step = coroutine.throw
         try:

@@ -48,7 +48,7 @@ def describe(error: BaseException, most: int = MOST) -> str:
     try:
         text = str(error)
         text = text if len(text) > most else text.strip()
-    except BaseException:
+    except BaseException:  # a `__str__` of the user's may raise anything
         text = ""
     if not text:
         return _TEXTLESS.get(type(error)) or cut(name, most)
@@ -157,7 +157,7 @@ def is_short(error: BaseException) -> bool:
         try:
             text = "".join((str(one), *getattr(one, "__notes__", ())))
             left -= len(text) if len(text) > left else len(text.encode())
-        except BaseException:
+        except BaseException:  # as above
             return False
         frames = sum(1 for _ in itertools.islice(traceback.walk_tb(one.__traceback__), _MOST_FRAMES + 1))
         if left < 0 or len(seen) > _CHAIN or frames > _MOST_FRAMES:

@@ -90,7 +90,7 @@ def _decode(data: bytes) -> TaskMessage:
     record = message_class("TaskMessage")()
     try:
         record.ParseFromString(data)
-    except Exception as exc:
+    except Exception as exc:  # foreign bytes; each runtime of protobuf raises errors of its own
         raise UndecodableMessage(f"not a TaskMessage: {exc}") from exc
     if not record.type or not record.id:
         raise UndecodableMessage("not a TaskMessage: it has no type or no id")
@@ -174,7 +174,7 @@ def _remember(tail: bytes) -> dict[str, Any] | None:
     record = message_class("TaskMessage")()
     try:
         record.ParseFromString(tail)
-    except Exception:
+    except Exception:  # as above
         return None
     if record.type or record.id or record.payload or record.headers:
         return None

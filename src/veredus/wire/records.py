@@ -104,7 +104,7 @@ def _parsed(name: str, data: bytes) -> Any:
     record = message_class(name)()
     try:
         record.ParseFromString(data)
-    except Exception:
+    except Exception:  # foreign bytes; each runtime of protobuf raises errors of its own
         return None
     return record
 

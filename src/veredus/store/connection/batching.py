@@ -87,7 +87,7 @@ class Coalescer(Generic[Item, Result]):
             results = await self._write([item for item, _ in batch])
             if len(results) != len(batch):
                 raise RuntimeError(f"the writer answered for {len(results)} of {len(batch)} items")
-        except BaseException as exc:
+        except BaseException as exc:  # also a cancel: each caller of the batch must hear of it
             for _, future in batch:
                 if not future.done():
                     future.set_exception(

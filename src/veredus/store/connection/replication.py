@@ -59,7 +59,7 @@ class Replication:
         for call in calls:
             try:
                 replies.append(await self.run(call.script, call.keys, call.args))
-            except Exception as exc:
+            except Exception as exc:  # each call has its own outcome
                 replies.append(exc)
         return replies
 
