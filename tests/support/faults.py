@@ -23,7 +23,7 @@ from tests.support.resp import Frames, words
 from veredus.store.connection.scripts import Script, with_insert
 from veredus.store.tasks.children import SPAWN
 from veredus.store.tasks.groups import AGGREGATE
-from veredus.store.tasks.intake import ADD, ENQUEUE, ENQUEUE_BOUND, HOLDERS, REPLACE, SCHEDULE
+from veredus.store.tasks.intake import ADD, ENQUEUE, ENQUEUE_BOUND, HOLDERS, REPLACE, ROOM, SCHEDULE
 from veredus.store.tasks.schedules import TICK
 
 SHORT_TIMEOUT, LONG_TIMEOUT = 0.5, 10.0
@@ -273,27 +273,31 @@ class FaultProxy(Proxy):
         if command == "client":
             return arguments[1].decode().lower()
         if command == "evalsha":
-            script = _scripts()[arguments[1]]
+            script = _by_sha()[arguments[1]]
             if arguments[1] not in self._known:  # so that it is asked for once, whatever ran before
                 self._known.add(arguments[1])
                 await self._loader.script_load(script.source)
             return script.name.replace("/", "-")
         if command == "eval":
-            names = [one.name for one in _scripts().values() if one.source.encode() == arguments[1]]
+            names = [one.name for one in _by_sha().values() if one.source.encode() == arguments[1]]
             return names[0].replace("/", "-") if names else command  # else: whether a fresh connection answers
         return command
 
 
 @cache
-def _scripts() -> dict[bytes, Script]:
+def _by_sha() -> dict[bytes, Script]:
     """Every script there is, by the name that the server knows it by."""
+    return {script.sha.encode(): script for script in every_script()}
+
+
+def every_script() -> list[Script]:
     found = [AGGREGATE]
     for module in pkgutil.walk_packages(veredus.store.__path__, "veredus.store."):
         values = vars(importlib.import_module(module.name)).values()
         found += [value for value in values if isinstance(value, Script)]
     inserts = (ENQUEUE, SCHEDULE, ADD, ENQUEUE_BOUND)
-    found += [with_insert(outer, insert) for outer in (REPLACE, TICK, HOLDERS, SPAWN) for insert in inserts]
-    return {script.sha.encode(): script for script in found}
+    found += [with_insert(outer, insert) for outer in (REPLACE, TICK, HOLDERS, SPAWN, ROOM) for insert in inserts]
+    return found
 
 
 def counted(labels: list[str]) -> list[tuple[str, int]]:

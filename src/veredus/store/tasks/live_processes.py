@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from veredus.errors import CommandRefused
+from veredus.errors import CommandRefused, ServerFull
 from veredus.model.info import EnqueueEvent, SchedulerEntryInfo, ServerInfo, WorkerInfo
 from veredus.store.connection.scripts import load
 from veredus.store.inspect.inspect_part import InspectPart, raise_first_error, text
@@ -119,11 +119,11 @@ class LiveProcesses(InspectPart):
         raise_first_error([found])
         names = [text(name) for name in found]
         replies = await self.redis.command_each([(command, name, *args) for name in names])
-        return [reply for reply in replies if reply is not None and not isinstance(reply, BaseException)]
+        return [reply for reply in map(_unless_damaged, replies) if reply is not None]
 
 
 def _unless_damaged(reply: Any) -> Any:
-    if isinstance(reply, CommandRefused):  # a key of another type
+    if isinstance(reply, CommandRefused) and not isinstance(reply, ServerFull):  # a key of another type
         return None
     if isinstance(reply, BaseException):
         raise reply
