@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Protocol
 
@@ -32,16 +33,29 @@ SYSTEM = SystemClock()
 
 
 class ServerClock(SystemClock):
-    """The Redis server's clock: the last observed time, advanced by the monotonic clock, because this machine's date
-    may be wrong or change. Before the first observation it is this machine's clock."""
+    """The Redis server's clock: the best observation of it, advanced by the monotonic clock, because this machine's
+    date may be wrong or change. Before the first observation it is this machine's clock."""
+
+    RESOLUTION = 0.001
+    """Servers' answers are cut to milliseconds."""
 
     def __init__(self) -> None:
         self.ahead = time.time() - time.monotonic()
         """The server's Unix seconds minus our monotonic seconds."""
+        self._doubt = math.inf
+        """How wide the observation was that `ahead` comes from."""
 
     def observe(self, server_seconds: float, before: float, after: float) -> None:
-        """The server's time was `server_seconds` at some point between `before` and `after` on the monotonic clock."""
-        self.ahead = server_seconds - (before + after) / 2
+        """The server's time was `server_seconds` at some point between `before` and `after` on the monotonic clock.
+
+        On a busy machine, or over a slow link, that can be a second apart. Such an observation only corrects what it
+        contradicts: without that, attempts of one task would seem to begin before the ones before them had ended."""
+        half = self.RESOLUTION / 2
+        least, most = server_seconds - after - half, server_seconds - before + half
+        if most - least <= self._doubt:
+            self.ahead, self._doubt = (least + most) / 2, most - least
+        elif not least <= self.ahead <= most:
+            self.ahead, self._doubt = min(max(self.ahead, least), most), most - least
 
     def time(self) -> float:
         return time.monotonic() + self.ahead

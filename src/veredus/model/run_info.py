@@ -181,7 +181,7 @@ def _wait(
     if kind == SLEEP:
         came = natural(value)
     size = FanOutRecord.unpack(value).size if kind == GATHER else 0
-    seconds = (came - began) / 1000 if began and came and outcome != "waiting" else None
+    seconds = max(0, came - began) / 1000 if began and came and outcome != "waiting" else None
     info = StepInfo(_KINDS[kind], shown_name(field), outcome, detail, began, seconds, 0, size, links)
     return began * 1000 + 999, info
 
