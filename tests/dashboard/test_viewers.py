@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from typing import Any
+from typing import Any, Literal
 
 import httpx
+import pydantic
 import pytest
 from starlette.requests import Request
 
@@ -63,11 +64,16 @@ async def _kept(secret: str) -> str:
     return secret
 
 
+class Card(pydantic.BaseModel):
+    number: int
+
+
 QUERIES: dict[str, list[dict[str, str]]] = {
     "queue": [{"queue": "default"}],
     "tasks": [{"queue": "default", "state": state} for state in ("active", "scheduled", "completed")]
     + [{"queue": "default", "state": "scheduled", "type": "l*"}],
     "task": [{"queue": "default", "id": name} for name in ("held", "answered", "run", "later")],
+    "children": [{"queue": "default", "id": "run", "gather": "children"}],
     "find": [{"id": "held"}],
     "schedule": [{"id": "x"}],
     **{name: [{"queue": "default"}] for name in ("groups", "order-keys", "limits")},
@@ -93,7 +99,8 @@ async def test_a_viewer_sees_no_payload_by_any_address(app: App, made: Making) -
             seen = await texts(TOKEN)
             shown = {name.split()[0] for name, text in seen.items() if _has_secret(text)}
             run = json.loads(seen[f"task {QUERIES['task'][2]}"]).get("run")
-            return shown == {"tasks", "task", "servers", "schedules"} and bool(run) and len(run["steps"]) == 3
+            places = {"tasks", "task", "children", "servers", "schedules"}
+            return shown == places and bool(run) and len(run["steps"]) == 3
 
         await until(all_there, what="the secret in every place")
         viewed = await texts(VIEWER)
@@ -108,6 +115,33 @@ async def test_a_viewer_sees_no_payload_by_any_address(app: App, made: Making) -
         )
         assert (refused.status_code, refused.json()["field"]) == (400, "payload")
         await dashboard.close()
+
+
+async def test_a_viewer_sees_no_value_that_an_error_quotes(app: App, made: Making, valkey_server: RealServer) -> None:
+    """Of a payload that does not fit its handler: msgspec and pydantic say which value it was."""
+
+    @app.task(name="strict", max_retry=0)
+    async def strict(secret: Literal["a", "b"]) -> None: ...
+
+    @app.task(name="model", max_retry=0)
+    async def model(card: Card) -> None: ...
+
+    async with App(valkey_server.url) as stranger:
+        await stranger.enqueue("strict", {"secret": SECRET}, task_id="strict", max_retry=0)
+        await stranger.enqueue("model", {"card": {"number": SECRET}}, task_id="model", max_retry=0)
+    async with app.worker(burst=True) as worker:
+        await worker.wait()
+    dashboard, client = await made(viewer_token=VIEWER)
+    for name in ("strict", "model"):
+        for place, query in (("task", {"id": name}), ("tasks", {"state": "archived"}), ("errors", {"type": name})):
+            query = {"queue": "default"} | query
+            full = await client.get(f"/api/{place}", params=query, headers=_bearer(TOKEN))
+            assert _has_secret(full.text), (name, place)
+            viewed = await client.get(f"/api/{place}", params=query, headers=_bearer(VIEWER))
+            assert not _has_secret(viewed.text), (name, place)
+            assert "does not fit: (hidden)" in viewed.text
+            assert "Traceback" not in viewed.text
+    await dashboard.close()
 
 
 async def test_a_viewers_live_stream_has_no_payloads_though_others_watch_the_same(app: App) -> None:

@@ -222,6 +222,31 @@ async def test_redact_decides_what_is_stored_and_shown(url: str, look: Look) -> 
         await opened.redis.close()
 
 
+async def test_redact_decides_what_is_shown_of_attempts_that_others_stored(url: str, look: Look) -> None:
+    """A worker without the hook, such as one of an earlier release."""
+    async with App(url) as other:
+
+        @other.task(name="pay", max_retry=0)
+        async def pay(card: str) -> None:
+            current().log(f"card {card}")
+            raise ValueError(f"declined {card}")
+
+        async with other.worker(**FAST):
+            handle = await pay.enqueue("4242")
+            await look.ends(handle.id, "archived")
+    kinds: set[tuple[str, str]] = set()
+
+    def hide(text: str, what: Sensitive) -> str:
+        kinds.add((what.kind, what.type))
+        return text.replace("4242", "****")
+
+    async with App(url, redact=hide) as app:
+        (one,) = await app.inspector().attempts("default", handle.id)
+        assert (one.error, one.log[0][1]) == ("declined ****", "card ****")
+        assert "ValueError: declined ****" in one.traceback
+        assert {("error", "pay"), ("traceback", "pay"), ("log", "pay")} <= kinds
+
+
 async def test_what_only_redis_knows(tried: App, look: Look) -> None:
     """Attempts of an earlier version or of Go are missing, and the list says so."""
     handle = await attempt_tasks.flaky.enqueue(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+import re
 from typing import TYPE_CHECKING, Protocol
 
 from veredus.client.notifier import Notifier
@@ -116,4 +117,11 @@ class Opened:
 def _hidden(redact: Redact | None, text: str, what: Sensitive) -> str:
     if what.kind in ("payload", "result"):
         return HIDDEN
-    return text if redact is None else redact(text, what)
+    text = text if redact is None else redact(text, what)
+    if what.kind == "traceback" and _MISFIT.search(text):
+        return HIDDEN
+    return _MISFIT.sub(rf"\1 {HIDDEN}", text)
+
+
+_MISFIT = re.compile(r"(does not fit:).*", re.DOTALL)
+"""Such errors may quote what does not fit: a value of the payload."""

@@ -106,7 +106,11 @@ class InspectorReader:
         found = await self._attempts.of(queue, task_id)
         if found is None:
             raise await self._no_task(queue, task_id)
-        return found
+        if not self._redaction.is_on:
+            return found
+        (task,) = await self._tasks.info(queue, [task_id])
+        type = "" if task is None else task.type
+        return [self._redaction.attempt(one, type, queue, task_id) for one in found]
 
     async def durable_run(self, queue: str, task_id: str) -> RunInfo | None:
         """What a durable task has done so far: its steps, waits and children; None if it has used none of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from veredus.model.attempts import AttemptInfo
 from veredus.model.error_groups import ErrorGroupInfo
 from veredus.model.info import SchedulerEntryInfo, ServerInfo, TaskInfo
 from veredus.model.redaction import Redact, Sensitive, redacted, redacted_bytes
@@ -33,6 +34,21 @@ class Redaction:
             result=redacted_bytes(redact, task.result, what("result")),
             last_error=redacted(redact, task.last_error, what("error")),
             traceback=redacted(redact, task.traceback, what("traceback")),
+        )
+
+    @property
+    def is_on(self) -> bool:
+        return self._redact is not None
+
+    def attempt(self, one: AttemptInfo, type: str, queue: str, task_id: str) -> AttemptInfo:
+        def shown(kind: str, text: str) -> str:
+            return redacted(self._redact, text, Sensitive(kind, type, queue, task_id))
+
+        return replace(
+            one,
+            error=shown("error", one.error),
+            traceback=shown("traceback", one.traceback),
+            log=tuple((at, shown("log", line)) for at, line in one.log),
         )
 
     def run(self, run: RunInfo | None) -> RunInfo | None:
