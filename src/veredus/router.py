@@ -34,8 +34,25 @@ class Router(TaskDeclarations, CronDeclarations, ActionDeclarations):
         self._settings: Mapping[str, Any] = check_defaults(cast("Mapping[str, Any]", settings))
         self._declared: list[tuple[Declaration, AnyTask]] = []
         self._twins: list[tuple[AnyTask, AnyTask, Mapping[str, Any]]] = []
+        self._parts: list[Router] = []
         self.app: Including | None = None
         """The app that it is included in."""
+
+    def include(self, *routers: Router) -> None:
+        """Add the tasks of other routers, which keep their own settings: an app that includes this one gets them too."""
+        for one in routers:
+            if not isinstance(one, Router) or self in one._whole():
+                raise ConfigError("include", one, "a Router that does not include this one")
+            self._parts.append(one)
+            if self.app is not None:
+                one.join(self.app, declaring_module() or "")
+
+    def _whole(self) -> list[Router]:
+        """This one and all that it includes."""
+        found = [self]
+        for one in found:
+            found += [part for part in one._parts if part not in found]
+        return found
 
     def _declare(self, function: Callable[..., Any], *, then: Then | None = None, **settings: Any) -> AnyTask:
         declaration = declaration_of(function, (self._settings,), then=then, **settings)
@@ -51,19 +68,24 @@ class Router(TaskDeclarations, CronDeclarations, ActionDeclarations):
 
     def join(self, app: Including, declared_in: str) -> None:
         """Its tasks become those of this app."""
-        if self.app is app:
-            return
-        if self.app is not None:
-            raise ConfigError("router", self, "a router that is in no other app: its tasks can be sent by one app only")
+        routers = [one for one in self._whole() if one.app is not app]
         added: list[AnyTask] = []
         try:
-            for declaration, task in self._declared:
-                app._add(declaration, into=task, declared_in=declared_in)
-                added.append(task)
+            for one in routers:
+                if one.app is not None:
+                    expected = "a router that is in no other app: its tasks can be sent by one app only"
+                    raise ConfigError("router", one, expected)
+                for declaration, task in one._declared:
+                    app._add(declaration, into=task, declared_in=declared_in)
+                    added.append(task)
         except ConfigError:
             for task in added:
                 app.drop(task)
             raise
+        for one in routers:
+            one._belong_to(app)
+
+    def _belong_to(self, app: Including) -> None:
         self.app = app
         for parent, twin, options in self._twins:
             twin.become(parent)

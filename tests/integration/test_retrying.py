@@ -80,6 +80,41 @@ def test_what_befalls_an_attempt_from_outside_is_final_only_by_name() -> None:
     assert RetryRule.make(None, None) is None
 
 
+def test_a_group_of_errors_is_final_if_one_of_them_is() -> None:
+    rule = RetryRule.make(ConnectionError, None)
+    never = RetryRule.make(None, KeyError)
+    whole = RetryRule.make(ExceptionGroup, None)
+    assert rule is not None
+    assert never is not None
+    assert whole is not None
+    reset, key = ConnectionResetError(), KeyError("a")
+    for errors, by_rule, by_never in (
+        ([reset], False, False),
+        ([reset, ExceptionGroup("inner", [ConnectionError()])], False, False),
+        ([reset, ValueError()], True, False),
+        ([reset, ExceptionGroup("inner", [key])], True, True),
+    ):
+        group = ExceptionGroup("of a TaskGroup", errors)
+        assert (rule.is_final(group, raised=True), never.is_final(group, raised=True)) == (by_rule, by_never)
+        assert not whole.is_final(group, raised=True), "named itself"
+
+
+async def test_what_a_task_group_raises_is_judged_by_what_is_in_it() -> None:
+    app = App()
+
+    async def fail() -> None:
+        raise ConnectionResetError
+
+    @app.task(name="fan-out", retry_on=ConnectionError)
+    async def fan_out() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+
+    async with app.test() as q:
+        await fan_out.enqueue()
+        assert [run.action for run in await q.drain()] == ["retry"]
+
+
 async def test_a_timeout_is_tried_again_unless_it_is_named() -> None:
     app = App()
 

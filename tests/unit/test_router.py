@@ -78,6 +78,52 @@ def _first() -> None: ...
 def _second() -> None: ...
 
 
+def test_a_router_may_include_others() -> None:
+    app, shop, mail, late = App(), Router(queue="shop"), Router(queue="mail"), Router()
+
+    @shop.task(name="order")
+    async def order() -> None: ...
+
+    @mail.task(name="send")
+    async def send() -> None: ...
+
+    @late.task(name="late")
+    async def later() -> None: ...
+
+    shop.include(mail)
+    app.include(shop)
+    app.include(mail, shop)
+    shop.include(late)
+    assert {name: task.options.queue for name, task in app.tasks.items()} == {
+        "order": "shop",
+        "send": "mail",
+        "late": "default",
+    }
+    assert mail.app is late.app is app
+    for wrong in ("shop.mail", shop):
+        with pytest.raises(ConfigError, match="a Router that does not include this one"):
+            mail.include(wrong)  # type: ignore[arg-type]
+
+
+def test_routers_of_which_one_cannot_be_included_are_not_included() -> None:
+    app, outer, inner = App(), Router(), Router()
+
+    @app.task(name="send")
+    async def send() -> None: ...
+
+    @outer.task(name="order")
+    async def order() -> None: ...
+
+    @inner.task(name="send")
+    async def send_too() -> None: ...
+
+    outer.include(inner)
+    with pytest.raises(ConfigError, match="no other task of this app"):
+        app.include(outer)
+    assert list(app.tasks) == ["send"]
+    assert outer.app is inner.app is None
+
+
 def test_two_tasks_with_one_name_are_refused_with_both_places() -> None:
     for owner in (App(), Router()):
         owner.task(name="same")(_first)

@@ -67,12 +67,15 @@ class RetryRule:
 
     def is_final(self, error: BaseException, *, raised: bool) -> bool:
         """Whether no attempt follows this error. `raised`: by the handler itself. What befalls an attempt from outside
-        (a timeout, a process that was killed) is final only if its class is named in `never`."""
+        (a timeout, a process that was killed) is final only if its class is named in `never`. A group of errors, as
+        `asyncio.TaskGroup` raises, is final if one of them is."""
         there = getattr(error, FINAL, None)
         if raised and there is not None:
             return bool(there)
         if isinstance(error, self.never):
             return True
+        if isinstance(error, BaseExceptionGroup) and not isinstance(error, self.only or ()):
+            return any(self.is_final(one, raised=raised) for one in error.exceptions)
         return raised and self.only is not None and not isinstance(error, self.only)
 
 
