@@ -157,6 +157,23 @@ async def test_entries_and_history_are_shown_to_the_go_tools(app: App, redis_cli
     assert await redis_client.keys("asynq:schedulers*") == []
 
 
+async def test_what_is_shown_follows_soon_after_a_tick(app: App, redis_client: Any) -> None:
+    """Or the next tick would be shown in the past, until the next record after ten seconds."""
+    every = app.schedule("@every 2s", app.call("report:daily", queue="reports"))
+    service = app.scheduler(beat=3600)
+    async with service:
+        assert service.scheduler is not None
+        own = keys.scheduler_entries(*service.scheduler.identity)
+        found = await until(lambda: _at_least(redis_client, every, 2))
+
+        async def shown() -> bool:
+            (row,) = [decode_entry(data) for data in await redis_client.lrange(own, 0, -1)]
+            last, following = row.previous_at or 0, row.next_at or 0
+            return last >= found[-1] and following >= last + 2
+
+        await until(shown, what="the record after the tick")
+
+
 async def test_a_provider_is_followed(app: App, redis_client: Any, caplog: pytest.LogCaptureFixture) -> None:
     kept = Entry("@every 1s", app.call("kept"))
     removed = Entry("@every 1s", app.call("removed"))

@@ -43,23 +43,37 @@ def _time(minute: str, hour: str) -> tuple[str, bool]:
     hours = hour.split(",")
     if minute.isdigit() and all(one.isdigit() for one in hours):
         return "at " + _listed([f"{int(one):02}:{int(minute):02}" for one in hours]), True
+    is_full = minute.isdigit() and int(minute) == 0
+    if is_full and (hour in _ANY or hour.startswith("*/")):
+        return ("every hour" if hour in _ANY else f"every {hour[2:]} hours"), False
+    minutes = _minutes(minute)
     if hour in _ANY:
-        if minute in _ANY:
-            return "every minute", False
-        if minute.isdigit():
-            return ("every hour" if int(minute) == 0 else f"at minute {int(minute)} of every hour"), False
-        if minute.startswith("*/"):
-            return f"every {minute[2:]} minutes", False
-        return f"at minutes {minute} of every hour", False
-    if minute.isdigit() and int(minute) == 0 and hour.startswith("*/"):
-        return f"every {hour[2:]} hours", False
-    minutes = "every minute" if minute in _ANY else f"at minute {minute}"
-    return f"{minutes} of the hours {hour}", False
+        return minutes if minutes.startswith("every") else f"{minutes} of every hour", False
+    first, hyphen, last = hour.partition("-")
+    if is_full and hyphen and first.isdigit() and last.isdigit():
+        return f"every hour from {int(first):02}:00 to {int(last):02}:00", False
+    return f"{minutes}{_hours(hour)}", False
+
+
+def _minutes(minute: str) -> str:
+    if minute in _ANY:
+        return "every minute"
+    if minute.startswith("*/"):
+        return f"every {minute[2:]} minutes"
+    return f"at minute {int(minute)}" if minute.isdigit() else f"at minutes {_names(minute, ())}"
+
+
+def _hours(hour: str) -> str:
+    if hour.startswith("*/"):
+        return f", every {hour[2:]} hours"
+    return f" of the hour {int(hour)}" if hour.isdigit() else f" of the hours {_names(hour, ())}"
 
 
 def _days(day: str, weekday: str) -> str:
     """Cron fires if one of the two fits, when both are given."""
-    days = "" if day in _ANY else f"on day {day} of the month"
+    days = "" if day in _ANY else f"on day{'' if day.isdigit() else 's'} {_names(day, ())} of the month"
+    if day.startswith("*/"):
+        days = f"every {day[2:]} days of the month"
     weekdays = "" if weekday in _ANY else f"on {_names(weekday, _DAYS)}"
     found = " or ".join(filter(None, (days, weekdays)))
     return f" {found}" if found else ""
@@ -68,7 +82,7 @@ def _days(day: str, weekday: str) -> str:
 def _names(field: str, names: tuple[str, ...]) -> str:
     def name(text: str) -> str:
         known = {full[:3].lower(): full for full in names if full}
-        return names[int(text)] if text.isdigit() else known.get(text.lower(), text)
+        return names[int(text)] if text.isdigit() and names else known.get(text.lower(), text)
 
     shown = []
     for item in field.split(","):

@@ -31,6 +31,8 @@ RENEW = 0.3
 """The fraction of the lease after which it is renewed."""
 BEAT = 10.0
 """Seconds between two records for Asynq's tools. A record lives twice as long."""
+SHOWN_WITHIN = 1.0
+"""Seconds after a tick until its record shows the next one."""
 AT_ONCE = 100
 """Ticks of one entry in one round trip."""
 UNRECORDED = 1000
@@ -249,6 +251,8 @@ class Scheduler:
         ticks: list[tuple[ScheduleState, Tick]] = []
         for state in self._states.values():
             ticks += [(state, tick) for tick in self._make_ticks(state, now)]
+        if ticks:
+            self._beat_at = min(self._beat_at, time.monotonic() + SHOWN_WITHIN)
         for part in [ticks[i : i + 500] for i in range(0, len(ticks), 500)]:
             replies = await self._schedules.tick([tick for _, tick in part])
             for (state, tick), reply in zip(part, replies, strict=True):
