@@ -39,7 +39,7 @@ class Router(TaskDeclarations, CronDeclarations, ActionDeclarations):
         """The app that it is included in."""
 
     def include(self, *routers: Router) -> None:
-        """Add the tasks of other routers, which keep their own settings: an app that includes this one gets them too."""
+        """Add the tasks of other routers, which keep their settings: an app that includes this one gets them too."""
         for one in routers:
             if not isinstance(one, Router) or self in one._whole():
                 raise ConfigError("include", one, "a Router that does not include this one")

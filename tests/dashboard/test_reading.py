@@ -100,6 +100,46 @@ async def test_what_needs_attention_is_flagged(app: App, api: Api) -> None:
     assert "version" not in found
 
 
+async def test_a_type_that_no_worker_knows_is_flagged_and_the_worst_comes_first(app: App, api: Api) -> None:
+    @app.task(name="known", queue="mail")
+    async def known() -> None: ...
+
+    await app.enqueue("forgotten", queue="mail")
+    async with app.worker(["mail"]):
+
+        async def about() -> Any:
+            flags = (await api.get("flags"))["flags"]
+            return flags if any("'mail'" in one["text"] for one in flags) else None
+
+        flags = await until(about)
+    (unknown,) = [one for one in flags if one["queue"] == "mail" and one["kind"] == "unserved"]
+    assert "tasks of type forgotten wait" in unknown["text"]
+    levels = [one["level"] for one in flags]
+    assert levels == sorted(levels, key=["bad", "warn"].index), "bad before warn"
+
+
+async def test_a_running_task_says_who_runs_it_and_since_when(app: App, api: Api) -> None:
+    gate = asyncio.Event()
+
+    @app.task(name="wait")
+    async def wait() -> None:
+        await gate.wait()
+
+    handle = await wait.enqueue()
+    async with app.worker(lease=1.5):
+
+        async def shown() -> Any:
+            return (await api.get("task", queue="default", id=handle.id))["running"]
+
+        running = await until(shown)
+        (server,) = (await api.get("servers"))["servers"]
+        assert running["worker"] == f"{server['host']}:{server['pid']}:{server['id'][:13]}", "as in its attempts"
+        assert running["started"] == server["active_workers"][0]["started"]
+        gate.set()
+    waiting = await wait.using(delay=60).enqueue()
+    assert (await api.get("task", queue="default", id=waiting.id))["running"] is None
+
+
 async def test_a_search_goes_on_from_its_cursor(app: App, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("veredus.dashboard.read_routes.SCAN", 250)
     await app.enqueue_many(

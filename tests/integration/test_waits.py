@@ -35,6 +35,8 @@ async def test_each_reason(url: str, look: Look) -> None:
 
         lone = await held.enqueue()
         assert await reasons(lone.id) == ["no worker"]
+        (nobody,) = await inspector.waits("default", lone.id)
+        assert str(nobody) == "no live worker serves queue default"
         later = await held.using(delay=3600).enqueue()
         due, _ = await inspector.waits("default", later.id)
         assert due.reason == "due"
@@ -58,6 +60,10 @@ async def test_each_reason(url: str, look: Look) -> None:
             (wait,) = await inspector.waits("default", behind.id)
             assert (wait.reason, wait.name) == ("limit", "task:limited")
             assert wait.until_ms > wait.since_ms > 0
+            assert str(wait).startswith("limit task:limited is used up, since 20")
+            assert ", looked at again by 20" in str(wait), "it may be used up again then"
+            (unknown,) = await inspector.waits("default", stranger.id)
+            assert str(unknown) == "no live worker of the queue has a handler for type stranger"
             assert await reasons(stranger.id) == ["unknown type"]
             minutes = str(int(wait.since_ms * 1_000_000 - 25 * 60 * 10**9))
             await look.client.hset(look.task(second.id), "pending_since", minutes)

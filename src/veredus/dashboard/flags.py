@@ -1,4 +1,4 @@
-"""What needs attention: held order keys, queues without workers, problems of the server."""
+"""What needs attention: held order keys, queues and types without workers, problems of the server."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 from veredus.dashboard.backend import Opened
 from veredus.dashboard.forms import Form
 from veredus.dashboard.read_routes import Reading
-from veredus.inspector.findings import OK, WARN, Finding
+from veredus.inspector.findings import BAD, OK, WARN, Finding
 from veredus.inspector.health import examine_servers
 from veredus.model.info import QueueInfo
 
 MOST_KEYS = 1_000
 """Order keys of a queue that are looked at."""
+MOST_QUEUES, MOST_PENDING = 50, 50
+"""In so many queues, so many pending tasks are looked at for types that no worker knows."""
 
 
 async def flags(opened: Opened, form: Form) -> Any:
@@ -24,8 +26,11 @@ async def flags(opened: Opened, form: Form) -> Any:
     found = [one for queue in queues for one in _of_queue(queue, queue.queue in served)]
     for queue, names in zip(queues, held, strict=True):
         found += [_held(queue.queue, names)] if names else []
+    pending = [queue.queue for queue in queues if queue.pending and queue.queue in served][:MOST_QUEUES]
+    for unknown in await asyncio.gather(*[inspector.doctor.unserved_types(name, MOST_PENDING) for name in pending]):
+        found += unknown
     found += [one for one in await examine_servers(inspector.doctor.checkups) if one.level != OK]
-    return {"flags": [one.as_dict() for one in found]}
+    return {"flags": [one.as_dict() for one in sorted(found, key=lambda one: one.level != BAD)]}
 
 
 def _of_queue(queue: QueueInfo, is_served: bool) -> list[Finding]:

@@ -16,6 +16,7 @@ from veredus.model.cron import parse
 from veredus.model.cron_words import in_words
 from veredus.model.info import SECOND, QueueInfo, SchedulerEntryInfo, instant_text
 from veredus.model.lifecycle import State
+from veredus.wire import lease_owner
 
 STATES = tuple(str(state) for state in State)
 FILTERS = ("type", "payload", "error", "error_group", "waiting")
@@ -142,6 +143,7 @@ async def task(opened: Opened, form: Form) -> Any:
         opened.details.of(name, task_id),
     )
     shown = {
+        "running": await _running(opened, name, task_id) if info.state == State.ACTIVE else None,
         "attempts": [one.as_dict() for one in attempts],
         "waits": [one.as_dict() for one in waits],
         "run": None if run is None else run.as_dict(),
@@ -149,6 +151,16 @@ async def task(opened: Opened, form: Form) -> Any:
     if opened.hides:
         shown["unique_key"] = ""  # it is made of the payload, or of parts of it
     return task_of(info, more | shown)
+
+
+async def _running(opened: Opened, queue: str, task_id: str) -> dict[str, Any] | None:
+    """Who runs a task, and since when, as its worker said with its last heartbeat."""
+    for server in await opened.inspector.servers():
+        for worker in server.active_workers:
+            if (worker.queue, worker.task_id) == (queue, task_id):
+                name = f"{server.host}:{server.pid}:{lease_owner.worker_part(server.id)}"
+                return {"worker": name, "started": instant_text(worker.started_ns)}
+    return None
 
 
 async def children(opened: Opened, form: Form) -> Any:

@@ -53,13 +53,13 @@ class Doctor:
             await seen[name].finish(registered=name in registered)
             findings += seen[name].findings
             if server:
-                findings += await self._unserved(name)
+                findings += await self.unserved_types(name)
         return findings
 
-    async def _unserved(self, queue: str) -> list[Finding]:
+    async def unserved_types(self, queue: str, looked_at: int = _NEXT) -> list[Finding]:
         """Find types among the next pending tasks that none of the queue's workers has a handler for."""
         try:
-            page = await self._tasks.page(queue, "pending", 0, _NEXT)
+            page = await self._tasks.page(queue, "pending", 0, looked_at)
         except CommandRefused:
             return []  # the list itself is damaged: repair that first
         types = {task.type for task in page.tasks}

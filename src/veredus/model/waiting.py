@@ -37,12 +37,23 @@ class WaitInfo:
         }
 
     def __str__(self) -> str:
-        text = f"{self.reason} {self.name}".rstrip()
+        text = _SENTENCES.get(self.reason, f"{self.reason} {{}}").format(self.name).rstrip()
         if self.held_by:
             text += f", held by task {self.held_by} ({self.holder_state or 'gone'})"
         if self.since_ms:
             text += f", since {instant_text(self.since_ms // 1000 * 1_000_000_000)}"
-        return text + (f", until {instant_text(self.until_ms * 1_000_000)}" if self.until_ms else "")
+        ends = "until" if self.reason != "limit" else "looked at again by"
+        return text + (f", {ends} {instant_text(self.until_ms * 1_000_000)}" if self.until_ms else "")
+
+
+_SENTENCES = {
+    "limit": "limit {} is used up",
+    "due": "it is not due",
+    "paused": "the queue is paused",
+    "no worker": "no live worker serves queue {}",
+    "unknown type": "no live worker of the queue has a handler for type {}",
+}
+"""The reasons that their names alone do not explain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ export async function enqueue(queue = '') {
       { name: 'payload', label: 'Payload', type: 'area', value: '{}', rows: 6 },
       { name: 'delay', label: 'Due in seconds', type: 'number', step: 'any' },
       { name: 'max_retry', label: 'Retries', type: 'number' },
-      { name: 'task_id', label: 'Id' },
+      { name: 'task_id', label: 'Task id' },
     ],
   });
   if (!given) return null;

@@ -200,7 +200,7 @@ export function timeline(rows, label) {
           { class: 'track' },
           h('i', {
             class: `bg-${row.kind}`,
-            style: { 'margin-left': share(row.from - first), width: share(row.to - row.from) },
+            style: { 'margin-left': `min(${share(row.from - first)}, 100% - 3px)`, width: share(row.to - row.from) },
           }),
         ),
         h('span', { class: 'dim' }, row.text),

@@ -54,6 +54,12 @@ export function clock(instant) {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+/** Texts of the API with times in them, each in the local zone. */
+export const localTimes = (text) => text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, clock);
+
+/** How long ago an instant was, as a length. */
+export const lengthSince = (instant) => duration(Math.round(Math.max(0, Date.now() - Date.parse(instant)) / 1000));
+
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
 /** `module.Error` without its module. */

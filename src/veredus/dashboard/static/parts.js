@@ -30,6 +30,9 @@ export function when(instant) {
     : h('span', { class: 'dim' }, '–');
 }
 
+/** A long name that may be broken behind its dots, colons and underscores. */
+export const name = (text) => text.split(/(?<=[._:/-])/).flatMap((part, at) => (at ? [h('wbr'), part] : [part]));
+
 export const taskLink = (queue, id) =>
   h('a', { class: 'mono', href: `#/queues/${enc(queue)}/tasks/${enc(id)}` }, id);
 

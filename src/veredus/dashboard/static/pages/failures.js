@@ -5,7 +5,7 @@ import { me } from '../api.js';
 import { filled, spanBars, sparkline } from '../charts.js';
 import { h } from '../dom.js';
 import { className, enc, number, plural, query } from '../format.js';
-import { block, button, card, empty, facts, failure, head, loading, segmented, table, when } from '../parts.js';
+import { block, button, card, empty, facts, failure, head, loading, name, segmented, table, when } from '../parts.js';
 
 const HOURS = [
   [1, '1 h'],
@@ -84,8 +84,12 @@ export class Failures {
               className(row.error_class),
             ),
         },
-        { title: 'Type', sort: (row) => row.type, cell: (row) => h('a', { href: `#/types/${enc(row.type)}` }, row.type) },
-        { title: 'Text', wide: true, cell: (row) => h('span', { class: 'clip text-archived' }, row.error || '–') },
+        { title: 'Type', sort: (row) => row.type, cell: (row) => h('a', { class: 'name', href: `#/types/${enc(row.type)}` }, name(row.type)) },
+        {
+          title: 'Text',
+          wide: true,
+          cell: (row) => h('span', { class: 'lines text-archived', title: row.error }, row.error || '–'),
+        },
         {
           title: 'Over time',
           cell: (row) => {

@@ -1,21 +1,21 @@
 // Columns of task and group lists, and the texts of empty lists.
 
 import { h } from '../dom.js';
-import { line, number } from '../format.js';
-import { card, empty, table, when } from '../parts.js';
+import { line, localTimes, number } from '../format.js';
+import { card, empty, name, table, when } from '../parts.js';
 
 /** `open(row)` is the address of a task's own page. */
 export function columns(state, open) {
   const failed = state === 'retry' || state === 'archived';
   return [
     { title: 'Task', cell: (row) => h('a', { class: 'mono id', href: open(row), title: row.id }, row.id) },
-    { title: 'Type', cell: (row) => h('span', { class: 'strong' }, row.type) },
+    { title: 'Type', cell: (row) => h('span', { class: 'strong' }, name(row.type)) },
     { title: 'Payload', wide: true, cell: (row) => h('span', { class: 'mono clip' }, line(row.payload) || '–') },
     {
       title: 'Last error',
       wide: true,
       hidden: !failed,
-      cell: (row) => h('span', { class: 'clip text-archived' }, row.last_err || '–'),
+      cell: (row) => h('span', { class: 'lines text-archived', title: row.last_err }, row.last_err || '–'),
     },
     {
       title: 'Attempts',
@@ -27,7 +27,7 @@ export function columns(state, open) {
       title: 'Due',
       number: true,
       hidden: state !== 'scheduled' && state !== 'retry',
-      cell: (row) => (row.waiting_for ? `waiting for ${row.waiting_for}` : when(row.next_process_at)),
+      cell: (row) => (row.waiting_for ? `waiting for ${localTimes(row.waiting_for)}` : when(row.next_process_at)),
     },
     { title: 'Failed', number: true, hidden: !failed, cell: (row) => when(row.last_failed_at) },
     {

@@ -13,7 +13,7 @@ export class Missing {
   render() {
     return [
       head(this.title),
-      h('div', { class: 'card' }, empty('Nothing is here', 'This address leads to no page. The overview lists all queues.')),
+      h('div', { class: 'card' }, empty('Nothing is here', ['This address leads to no page. The ', h('a', { href: '#/' }, 'overview'), ' lists all queues.'])),
     ];
   }
 }

@@ -124,7 +124,7 @@ export class Queue {
       { class: 'stats' },
       stat('Tasks', queue.size, { note: `${bytes(queue.memory_usage)}, estimated` }),
       stat('Longest wait', queue.latency_ms ? duration(queue.latency_ms / 1000) : '0 s', {
-        note: queue.pending ? 'the next pending task' : 'no task waits',
+        note: queue.pending ? 'the next pending task' : queue.latency_ms ? 'behind an order key or a limit' : 'no task waits',
       }),
       stat('Processed today', queue.processed, {
         note: `${rate(queue.rate.processed)}/s now`,

@@ -148,8 +148,13 @@ export class Task {
               ? facts([
                   [
                     'Held by',
-                    lease.ours ? workerLink(lease.owner.split(':')[0]) : 'another client, such as a Go worker',
+                    task.running
+                      ? workerLink(task.running.worker)
+                      : lease.ours
+                        ? workerLink(lease.owner.split(':')[0])
+                        : 'another client, such as a Go worker',
                   ],
+                  task.running && ['Started', when(task.running.started)],
                   [
                     'Ends',
                     lease.seconds_left > 0

@@ -2,7 +2,7 @@
 
 import { timeline } from '../charts.js';
 import { h } from '../dom.js';
-import { clock, duration, number, plural, query } from '../format.js';
+import { ago, clock, duration, lengthSince, localTimes, number, plural, query } from '../format.js';
 import { block, card, facts, taskLink, when, workerLink } from '../parts.js';
 
 const GOOD = ['succeeded', 'done'];
@@ -19,16 +19,24 @@ export function waitsCard(task) {
       `Order key “${one.name}”`,
       one.held_by && [' is held by ', taskLink(task.queue, one.held_by)],
       one.holder_state && ` (${one.holder_state})`,
-      one.holder_state === 'archived' && [': release it under ', orderPage],
+      one.holder_state === 'archived' && [': release it under ', orderPage, '. It has waited'],
     ],
     limit: (one) => [`The limit “${one.name}” is used up (`, orderPage, ')'],
     due: () => ['It is not due yet'],
     paused: () => ['The queue is paused'],
-    'no worker': () => [`No worker serves the queue ${task.queue}`],
+    'no worker': () => ['No worker serves this queue'],
     'unknown type': (one) => [`No worker of this queue has a handler for ${one.name}`],
     event: (one) => [`It waits for the event “${one.name}”`],
     sleep: (one) => [`It sleeps: “${one.name}”`],
     children: (one) => [`It waits for its children: ${one.name}`],
+  };
+  // How long, and until when: a limit is looked at again, all else ends.
+  const lengths = (one) => {
+    const since = one.since && [' for ', h('time', { datetime: one.since, title: clock(one.since) }, lengthSince(one.since))];
+    const at = one.until && [h('time', { datetime: one.until, title: clock(one.until) }, ago(one.until)), ` (${clock(one.until)})`];
+    if (one.reason === 'due') return at ? ['. It is due ', at] : [];
+    if (one.reason === 'limit') return [since && [', and it has waited', since], at && ['. It is looked at again ', at, ' at the latest']];
+    return [since, one.until && [`, until ${clock(one.until)} at the latest`]];
   };
   return card(
     'Why it waits',
@@ -40,8 +48,7 @@ export function waitsCard(task) {
           'li',
           {},
           (sentences[one.reason] ?? (() => [`${one.reason} ${one.name}`]))(one),
-          one.since && [', since ', when(one.since)],
-          one.until && [', until ', h('time', { datetime: one.until }, clock(one.until)), ' (', when(one.until), ')'],
+          lengths(one),
         ),
       ),
     ),
@@ -74,7 +81,7 @@ export function attemptsCard(task) {
 }
 
 function attempt(one, last) {
-  const parts = [one.traceback && 'Traceback', one.log.length > 0 && 'Log'].filter(Boolean);
+  const parts = one.traceback ? (one.log.length ? 'Traceback and log' : 'Traceback') : one.log.length ? 'Log' : '';
   return h(
     'section',
     { class: 'attempt', key: `attempt ${one.attempt} ${one.started}` },
@@ -102,11 +109,11 @@ function attempt(one, last) {
       one.worker && ['Worker', workerLink(one.worker)],
       one.started && ['Started', clock(one.started)],
     ]),
-    parts.length > 0 &&
+    parts &&
       h(
         'details',
         { open: last },
-        h('summary', {}, parts.join(' and ')),
+        h('summary', {}, parts),
         one.log.length > 0 && logLines(one),
         one.traceback && block(one.traceback, `Traceback of attempt ${one.attempt}`),
       ),
@@ -137,7 +144,7 @@ export function runCard(task) {
       'div',
       { class: 'split' },
       h('h2', {}, 'Run'),
-      run.waiting && h('span', { class: 'badge is-pending' }, `waits for ${run.waiting}`),
+      run.waiting && h('span', { class: 'badge is-pending' }, `waits for ${run.waiting.split(' until ')[0]}`),
     ),
     rows.length > 0 && timeline(rows, 'Steps over time'),
     h(
@@ -148,7 +155,7 @@ export function runCard(task) {
           'li',
           { key: `${one.kind} ${one.name}` },
           h('div', { class: 'split' }, h('span', {}, h('strong', {}, one.name), ` ${one.kind}`, outcomeBadge(one.outcome)), when(one.began)),
-          one.detail && h('p', { class: 'mono dim' }, one.detail),
+          one.detail && h('p', { class: 'mono dim' }, one.kind === 'step' ? one.detail : localTimes(one.detail)),
           one.children?.length > 0 && children(one),
         ),
       ),

@@ -2,8 +2,8 @@
 
 import { durationLines, filled, spanBars, sparkline } from '../charts.js';
 import { h } from '../dom.js';
-import { compact, duration, enc, number, plural, query } from '../format.js';
-import { card, empty, failure, head, legend, loading, segmented, stat, table } from '../parts.js';
+import { duration, enc, number, plural, query, rate } from '../format.js';
+import { card, empty, failure, head, legend, loading, name, segmented, stat, table } from '../parts.js';
 
 const MINUTES = [
   [60, '1 h'],
@@ -68,7 +68,7 @@ export class Types {
       key: (row) => row.type,
       open,
       columns: [
-        { title: 'Type', sort: (row) => row.type, cell: (row) => h('a', { class: 'strong', href: open(row) }, row.type) },
+        { title: 'Type', sort: (row) => row.type, cell: (row) => h('a', { class: 'strong', href: open(row) }, name(row.type)) },
         {
           title: 'Over time',
           cell: (row) =>
@@ -90,7 +90,7 @@ export class Types {
           sort: (row) => row.run_s[share],
           cell: (row) => seconds(row.run_s[share]),
         })),
-        ...['p50', 'p99'].map((share) => ({
+        ...SHARES.map((share) => ({
           title: `Wait ${share}`,
           number: true,
           sort: (row) => row.wait_s[share],
@@ -117,13 +117,13 @@ export class Types {
       h(
         'div',
         { class: 'stats' },
-        stat('Attempts', row.processed, { note: `${compact((row.processed * 60) / row.window_s)} per minute` }),
+        stat('Attempts', row.processed, { note: `${rate((row.processed * 60) / row.window_s)} per minute` }),
         stat('Failed', row.failed, {
           note: `${failing.toFixed(failing && failing < 10 ? 1 : 0)} % of all`,
           kind: row.failed ? 'is-warn' : '',
         }),
-        stat('Run time', seconds(row.run_s.p50), { note: three(row.run_s).join(', ') }),
-        stat('Waiting time', seconds(row.wait_s.p50), { note: three(row.wait_s).join(', ') }),
+        stat('Run time, p50', seconds(row.run_s.p50), { note: three(row.run_s).join(', ') }),
+        stat('Waiting time, p50', seconds(row.wait_s.p50), { note: three(row.wait_s).join(', ') }),
       ),
       card(
         h('div', { class: 'split' }, h('h2', {}, 'Attempts'), legend(['done', 'ended'], ['failed', 'failed'])),
