@@ -15,7 +15,7 @@ from veredus.model.info import QueueInfo
 MOST_KEYS = 1_000
 """Order keys of a queue that are looked at."""
 MOST_QUEUES, MOST_PENDING = 50, 50
-"""In so many queues, so many pending tasks are looked at for types that no worker knows."""
+"""Queues, and pending tasks of each, in which types that no worker knows are looked for."""
 
 
 async def flags(opened: Opened, form: Form) -> Any:

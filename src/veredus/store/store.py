@@ -52,7 +52,7 @@ LOADING_PATIENCE = 60.0
 LARGEST_VALUE = 512 * 1024 * 1024
 """Bytes of one value, by default (proto-max-bulk-len)."""
 CLOCK_READS, EXACT = 3, 0.005
-"""The server's clock is read so often, until an answer took less than so many seconds."""
+"""How often the server's clock is read at most, until an answer took less than these seconds."""
 
 __all__ = ["Store", "Subscription", "Watch", "Work", "connect"]
 
