@@ -46,6 +46,23 @@ async def test_by_the_age_of_the_oldest(q: GroupQueue) -> None:
     assert set(await q.scores(f"g:g:{SET}")) == {"a", "b"}
 
 
+async def test_the_clock_was_set_back(q: GroupQueue) -> None:
+    """A group does not wait for as long as the clock went back; a client's clock may be ahead by a minute."""
+    await q.add(("g", "a"))
+    await q.add(("g", "b"), now=NOW + 600_000)
+    assert await q.check("g") == [(1, -1)]
+    assert set(await q.scores(f"g:g:{SET}")) == {"a", "b"}
+    await q.add(("h", "c"), now=NOW + 59_000)
+    assert await q.check("h") == [(0, (SECOND + 59 + 60) * 1000)]
+
+
+@pytest.mark.parametrize("score", ["inf", "1e300", "9223372036854775807"])
+async def test_a_member_that_joined_at_no_time_holds_up_no_group(q: GroupQueue, score: str) -> None:
+    await q.add(("g", "a"), ("g", "b"))
+    await q.client.zadd(q.key("g:g"), {"b": score})
+    assert await q.check("g") == [(1, -1)]
+
+
 async def test_by_size_the_rest_stays_and_is_named(q: GroupQueue) -> None:
     await q.add(*[("g", f"t{i}") for i in range(5)])
     before = await q.everything()

@@ -6,8 +6,10 @@
 --   is no sorted set, 2 left alone because `limit` sets were made; and when it is (or the rest is) ripe in ms, or -1
 -- NEEDS  clock checks chunks arrival grow
 -- Ripe: by size, by the age of the oldest, or because nobody joined for the grace period; 0 switches the first two off.
--- `most` bounds a set without a size. Asked again with a set that was made, it answers 1 again: a lost reply costs nothing.
+-- A member that joined more than a minute in the future shows that the server's clock was set back, or was written by another
+-- program: its group is ripe, or it would wait for the clock. `most` bounds a set without a size. Asked again with a set that was made, it answers 1 again: a lost reply costs nothing.
 local now = clock()
+local AHEAD = 60000 -- clocks of Go's clients may differ by so much
 local BURST = 2000 -- members of one second that are looked at when a cut goes through it
 expect(sets, 'zset')
 expect(groups, 'set')
@@ -19,7 +21,9 @@ end
 
 local function ripe_at(key, size, max_size, max_delay, grace)
   if max_size > 0 and size >= max_size then return now end
-  local at = score_at(key, -1) * 1000 + grace
+  local newest = score_at(key, -1) * 1000
+  if newest > now + AHEAD then return now end
+  local at = newest + grace
   if max_delay > 0 then at = math.min(at, score_at(key, 0) * 1000 + max_delay) end
   return at
 end
