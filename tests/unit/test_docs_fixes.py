@@ -1,4 +1,4 @@
-"""The page of fixes: every known weakness has its row, and every file and test that a row names exists."""
+"""The pages of fixes and of an earlier gateway's defects: every file and test that they name exists."""
 
 from __future__ import annotations
 
@@ -30,3 +30,15 @@ def test_what_a_row_names_exists(number: str) -> None:
         file, _, function = one.partition("::")
         source = (ROOT / file).read_text(encoding="utf-8")
         assert re.search(rf"^(async )?def {function}\(", source, re.MULTILINE), one
+
+
+def test_the_tests_of_the_gateways_defects_exist() -> None:
+    page = (ROOT / "docs" / "gateway-defects.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)::(test_\w+?)(\.\.\.)?`", page)
+    assert len(named) > 30
+    missing = [
+        f"{file}::{function}"
+        for file, function, _ in named
+        if not (path := ROOT / "tests" / file).exists() or f"def {function}" not in path.read_text(encoding="utf-8")
+    ]
+    assert missing == []
