@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -103,6 +104,15 @@ async def test_hooks_may_be_async_and_whatever_they_raise_means_no() -> None:
         with pytest.raises(Unauthorized, match="expired"):
             await identify(lambda token: Identity(user="ada", expires_at=99.0), "ada", now)
     assert (await identify(lambda token: Identity(user="ada", expires_at=99.0), "ada", 98.9)).user == "ada"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("groups", "abc"), ("groups", None), ("expires_at", "soon"), ("expires_at", True), ("expires_at", math.nan)],
+)
+def test_groups_and_ends_of_an_identity_are_checked(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{field}: "):
+        Identity(user="ada", **{field: value})
 
 
 @pytest.mark.parametrize("user", ["", "x" * 256, "\u00e9" * 128])

@@ -114,6 +114,24 @@ async def test_whatever_a_hook_raises_harms_nobody_else(app: App, is_async: bool
         await until(lambda: "bob" in came, what="hooks that go on")
 
 
+async def test_an_authenticator_that_fails_is_logged_once_and_a_refusal_is_not(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    def authenticate(token: str) -> Identity:
+        if token == "refused":
+            raise Unauthorized("no")
+        return Identity(user=token, groups=None)  # type: ignore[arg-type]
+
+    async with gateway(app, authenticate=authenticate) as gw:
+        for token in ("refused", "ada", "ada"):
+            client = await JsonClient.connect(gw)
+            await client.send({"t": "hello", "version": 1, "token": token})
+            assert await client.close_code() == 4501
+    (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "groups: got None" in line.getMessage()
+    assert line.exc_info is not None
+
+
 async def test_a_check_of_a_jwt_needs_no_thread() -> None:
     with pytest.raises(Unauthorized):
         await call_hook(None, jwt("a shared secret of at least 32 bytes"), "nonsense")

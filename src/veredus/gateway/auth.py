@@ -42,6 +42,11 @@ class Identity:
             raise ConfigError("user", self.user, "a string of at most 256 bytes")
         if not is_utf8(self.user):
             raise ConfigError("user", self.user, "a text that can be written as UTF-8")
+        if not isinstance(self.groups, tuple | list | set | frozenset):
+            raise ConfigError("groups", self.groups, "a tuple of names")
+        ends = self.expires_at
+        if ends is not None and (not isinstance(ends, int | float) or isinstance(ends, bool) or ends != ends):
+            raise ConfigError("expires_at", ends, "Unix seconds, or None")
         if not _is_instant(self.issued_at):
             raise ConfigError("issued_at", self.issued_at, "Unix seconds, or None")
         for name, value in self.limits.items():
@@ -82,9 +87,14 @@ async def call_hook(threads: ThreadPool | None, hook: Callable[..., Any], *argum
 
 
 async def identify(
-    authenticate: Authenticate | None, token: str, now: float, threads: ThreadPool | None = None
+    authenticate: Authenticate | None,
+    token: str,
+    now: float,
+    threads: ThreadPool | None = None,
+    failed: Callable[[Exception], None] = lambda exc: None,
 ) -> Identity:
-    """Call the hook. Any exception means unauthorized. Without a hook the token is the user's name (loopback only)."""
+    """Call the hook. Any exception means unauthorized; `failed` is called with one that is no Unauthorized. Without a
+    hook the token is the user's name (loopback only)."""
     if authenticate is None:
         return Identity(user=token)
     try:
@@ -94,6 +104,7 @@ async def identify(
         raise
     except Exception as exc:  # a user's function may raise anything
         drop_older_raises(exc)
+        failed(exc)
         raise Unauthorized(f"the authenticator failed: {type(exc).__name__}") from exc
     if not isinstance(identity, Identity):
         raise Unauthorized("the authenticator did not return an Identity")

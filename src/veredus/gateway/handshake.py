@@ -47,6 +47,7 @@ class Handshake:
         self._sessions = services.store.sessions
         self._delivery = delivery
         self._addresses = services.addresses
+        self._outages = services.outages
         self._hooks = hooks
         self._clock = services.clock
         self._quota = Quota(entries=config.quota_entries, bytes=config.quota_bytes, policy=config.policy)
@@ -221,7 +222,8 @@ class Handshake:
     async def _identify(self, connection: ClientConnection, token: str) -> Identity | None:
         try:
             async with asyncio.timeout(AUTH_TIMEOUT):
-                return await identify(self._config.authenticate, token, self._clock.time(), self._threads)
+                hook, failed = self._config.authenticate, self._authenticator_failed
+                return await identify(hook, token, self._clock.time(), self._threads, failed)
         except Unauthorized as exc:
             connection.end(CloseCode.UNAUTHORIZED, str(exc)[:100])
         except TimeoutError:
@@ -229,6 +231,9 @@ class Handshake:
         except ConfigError as exc:
             connection.end(CloseCode.UNAUTHORIZED, str(exc)[:100])
         return None
+
+    def _authenticator_failed(self, exc: Exception) -> None:
+        self._outages.log(("hooks", "authenticate", type(exc)), f"authenticate raised {exc!r}", logging.ERROR, exc)
 
     def _issued(self, identity: Identity, asked: float) -> str:
         """When the token was issued, in the store's format. Without `issued_at`, when the client presented it."""
