@@ -112,7 +112,7 @@ async def many_queues(server: BenchServer, number: int = 5_000, count: int = 200
     return ManyQueues(connections, redis_percent, worker_percent, sorted(values[:count]), sorted(values[count:]))
 
 
-async def beats_of_large_tasks(server: BenchServer, number: int = 100, size: int = 1_000_000) -> float:
+async def beats_of_large_tasks(server: BenchServer, seconds: float, number: int = 100, size: int = 1_000_000) -> float:
     """Bytes per second that a worker sends while it runs so many tasks with payloads of this size."""
     server.flush()
     for _ in range(number):
@@ -122,7 +122,7 @@ async def beats_of_large_tasks(server: BenchServer, number: int = 100, size: int
             await asyncio.sleep(0.05)
         await asyncio.sleep(5.0)
         before, began = _received(server), time.monotonic()
-        await asyncio.sleep(12.0)
+        await asyncio.sleep(seconds)
         return (_received(server) - before) / (time.monotonic() - began)
 
 

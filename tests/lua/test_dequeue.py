@@ -67,6 +67,27 @@ async def test_a_batch_of_plain_tasks_is_read_in_one_piece(q: Queue) -> None:
     assert (len(ids), calls) == (300, 1)
 
 
+async def test_the_leases_of_a_batch_have_an_index_and_nothing_is_left_of_making_it(q: Queue) -> None:
+    await q.enqueue(*[str(n) for n in range(30)])
+    ids, _ = await q.dequeue(10)
+    assert await q.client.object("ENCODING", q.key("lease")) == b"skiplist"
+    assert await q.scores("lease") == dict.fromkeys(ids, LEASE_END)
+    await q.client.config_resetstat()
+    await q.dequeue(10, number=2)
+    calls = await q.client.info("commandstats")
+    assert calls["cmdstat_zadd"]["calls"] == 1, "it is made once"
+
+
+async def test_how_long_each_task_of_a_batch_was_pending(q: Queue) -> None:
+    await q.enqueue("a", "b", now=NOW - 3000)
+    await q.enqueue("c", now=NOW - 20)
+    await q.enqueue("d", "e", "f", now=NOW - 3000)
+    await q.client.hdel(q.task("e"), "pending_since")
+    await q.client.hset(q.task("f"), "pending_since", "later")
+    _, reply = await q.dequeue(6)
+    assert reply[11] == [3000, 3000, 20, 3000, -1, NOW]
+
+
 async def test_first_in_first_out_over_several_calls(q: Queue) -> None:
     await q.enqueue(*"abcdefg")
     taken = [(await q.dequeue(3, number=number))[0] for number in (1, 2, 3, 4)]

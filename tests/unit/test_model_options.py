@@ -111,7 +111,12 @@ def test_merging_leaves_the_first_alone_and_headers_are_joined() -> None:
 def test_a_delay_is_never_shortened(delay: float) -> None:
     text = due_text(Options().merged({"delay": delay}), 0.0)
     assert text.startswith("+")
-    assert delay * 1000 - 1e-3 <= int(text[1:]) < delay * 1000 + 1.001
+    assert delay * 1000 - 1e-3 <= float(text[1:]) < delay * 1000 + 0.002
+
+
+@pytest.mark.parametrize(("delay", "text"), [(0.25, "+250"), (0.2504, "+250.400"), (2e-6, "+0.002"), (1e-9, "+0.001")])
+def test_a_delay_is_sent_to_the_microsecond(delay: float, text: str) -> None:
+    assert due_text(Options().merged({"delay": delay}), 0.0) == text
 
 
 @given(st.datetimes(min_value=datetime(2001, 1, 1), max_value=datetime(2199, 12, 31)), st.floats(0, 1e9))  # noqa: DTZ001

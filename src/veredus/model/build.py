@@ -70,9 +70,11 @@ if hasattr(os, "register_at_fork"):  # a fork must not make the ids of its paren
 
 
 def due_text(options: Options, now: float) -> str:
-    """When the task is due: `+ms` from now, absolute ms, or empty for now (also for an instant in the past)."""
+    """When the task is due: `+ms` from now, to the microsecond, or absolute ms; empty for now, and for an instant in
+    the past."""
     if options.delay:
-        return f"+{math.ceil(round(options.delay * 1000, 6))}"
+        whole, rest = divmod(math.ceil(round(options.delay * 1_000_000, 3)), 1000)
+        return f"+{whole}.{rest:03}" if rest else f"+{whole}"
     if options.at is not None and options.at.timestamp() > now:
         return str(math.ceil(round(options.at.timestamp() * 1000, 3)))
     return ""

@@ -6,7 +6,7 @@
 -- NEEDS  clock checks chunks fields ownership wakeup arrival regroup notify_waiters lanes new_task waking
 -- Only a set that is in `sets` and still has every member is aggregated: one that was reclaimed since lives on in its group,
 -- and making a task of it as well would run its members twice.
-local now, now_up, nanoseconds = clock()
+local now, now_up, nanoseconds, beyond = clock()
 expect(sets, 'zset')
 expect(groups, 'set')
 if not redis.call('ZSCORE', sets, set) then return { 0, {} } end
@@ -61,7 +61,7 @@ redis.call('ZREM', sets, set)
 
 local before, first_new = earliest(due, scheduled, retry), nil
 for i, task_id, message, unique_key, unique_ttl, expires, due_at, group, order_key, order_hold, limit_key in tasks() do
-  local key, at = keys.task(task_id), due_at ~= '' and instant(due_at, now_up) or nil
+  local key, at = keys.task(task_id), due_at ~= '' and instant(due_at, now, beyond) or nil
   local is_grouped = group ~= '' and not at
   if unique_key ~= '' then
     redis.call('SET', unique_key, task_id, 'EX', lock_seconds(unique_ttl, at and at - now or 0))

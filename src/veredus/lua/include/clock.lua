@@ -14,10 +14,11 @@ local function clock()
     string.format('%.0f%06d000', seconds, micros), micros % 1000
 end
 
--- instant: milliseconds from "+250" (from now) or "1794780955123" (absolute).
-local function instant(given, now)
-  if string.sub(given, 1, 1) == '+' then return now + tonumber(string.sub(given, 2)) end
-  return tonumber(given)
+-- instant: whole milliseconds from "+250.5" (from now, rounded up once) or "1794780955123" (absolute). `beyond`: how many
+-- microseconds have passed since `now`.
+local function instant(given, now, beyond)
+  if string.sub(given, 1, 1) ~= '+' then return tonumber(given) end
+  return math.ceil(now + (beyond or 0) / 1000 + tonumber(string.sub(given, 2)))
 end
 
 -- whole: a number of seconds or milliseconds as text without exponent or fraction.

@@ -4,8 +4,8 @@
 -- RETURNS  one code per task: 1 rescheduled, 0 no such task, -1 it is running, -3 it is not where its state says
 -- NEEDS  clock ownership wakeup places lanes limits take_out due_group
 -- One that waits for a retry still does, in its place; any other is scheduled and takes its place in its lane when it is due.
-local now, now_up, nanoseconds = clock()
-local at = instant(due_at, now_up)
+local now, _, nanoseconds, beyond = clock()
+local at = instant(due_at, now, beyond)
 expect_places()
 
 local before = earliest(due, scheduled, retry)

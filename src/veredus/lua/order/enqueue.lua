@@ -7,7 +7,7 @@
 -- NEEDS  clock checks wakeup lanes sent new_task waking
 -- The same as enqueue and schedule of plain tasks, which need not pay for this. A task that is due now takes its place in
 -- its lane and is pending if it is the first there; one that is due later takes its place when it is due.
-local now, now_up, nanoseconds = clock()
+local now, now_up, nanoseconds, beyond = clock()
 expect(pending, 'list')
 expect(scheduled, 'zset')
 expect(due, 'zset')
@@ -24,7 +24,7 @@ local MOST = 10000 -- places that one call takes from tasks which are gone, some
 local before, first_new
 local codes, is_checked = {}, {}
 for i, task_id, message, unique_key, unique_ttl, expires, due_at, order_key, order_hold, limit_key in rows() do
-  local key, at = keys.task(task_id), due_at ~= '' and instant(due_at, now_up) or nil
+  local key, at = keys.task(task_id), due_at ~= '' and instant(due_at, now, beyond) or nil
   codes[i] = refusal(key, task_id, unique_key, unique_ttl, at and at - now or 0)
   if not codes[i] then
     codes[i] = 1

@@ -186,7 +186,7 @@ local function reason_to_drop(id, key, is_hash, message, state, expires_at, orde
 end
 
 -- The loop asks in this order: is it to be dropped, can this worker start it, does it still wait, is it its turn, is there room?
-local bytes_left = most_bytes
+local bytes_left, common_since, common_wait = most_bytes, false, -1
 while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked - begun < SCAN + wanted do
   local chunk = passed > 0 and 100 or math.min(wanted - count, 1000)
   local tail = redis.call('LRANGE', pending, -looked - chunk, -looked - 1)
@@ -231,7 +231,10 @@ while count < wanted and passed < SCAN and looked < DEEPEST + wanted and looked 
         ids[count], task_keys[count] = id, key
         leases[2 * count - 1], leases[2 * count] = lease_end, id
         handed_out[2 * count - 1], handed_out[2 * count] = id, message
-        waits[count] = since and now - (tonumber(since) or 0) / 1e6 or -1
+        if since ~= common_since then -- many came together
+          common_since, common_wait = since, since and now - (tonumber(sub(since, 1, -7)) or 0) or -1
+        end
+        waits[count] = common_wait
         if unique_key then locked[#locked + 1] = { id = id, unique_key = unique_key } end
         if cancel then
           add_pair(cancels, id, cancel)
@@ -278,11 +281,21 @@ local function drop_repeats()
   count = kept
 end
 
+-- index_leases: of a sorted set with up to 128 short entries Redis reads half for each that is asked for, added or removed. Once it had a
+-- long one it has an index, for as long as the key exists: with 100 tasks at once that saves a fifth of all instructions.
+local function index_leases()
+  if count < 8 or redis.pcall('OBJECT', 'ENCODING', lease) == 'skiplist' then return end
+  local long = string.rep('-', 65)
+  redis.call('ZADD', lease, 0, long)
+  redis.call('ZREM', lease, long)
+end
+
 -- activate: the tasks of the batch are active, leased and owned.
 local function activate()
   -- Only where not every lease is a new one can an id be there twice: to look for that each time would cost more than the
   -- leases themselves.
   if in_chunks('ZADD', lease, leases) < count then drop_repeats() end
+  index_leases()
   in_chunks('LPUSH', active, ids)
   leave_pending()
   local call, held = redis.call, held_by(owner, lease_end)

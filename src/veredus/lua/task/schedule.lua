@@ -4,7 +4,7 @@
 -- RETURNS  one code per task: 1 scheduled, 0 the id exists, -1 another task holds the unique lock;
 --   only -4 for all: the queue is closed, -5: `sent` has another call
 -- NEEDS  clock checks wakeup sent new_task
-local now, now_up = clock()
+local now, now_up, _, beyond = clock()
 expect(scheduled, 'zset')
 expect(due, 'zset')
 for i, unique_key, unique_ttl in rows() do expect_ttl(unique_key, unique_ttl) end
@@ -15,7 +15,7 @@ if answered then return answered end
 local before, first_new = earliest(due, scheduled, retry), nil
 local codes = {}
 for i, task_id, message, unique_key, unique_ttl, expires, due_at, group in rows() do
-  local key, at = keys.task(task_id), instant(due_at, now_up)
+  local key, at = keys.task(task_id), instant(due_at, now, beyond)
   codes[i] = refusal(key, task_id, unique_key, unique_ttl, at - now)
   if not codes[i] then
     store_task(key, message, 'scheduled', unique_key, expires, now_up)
