@@ -18,9 +18,9 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from benchmarks import dead_worker, drain, durable, enqueue, fleet, gateway, latency, machine, mass_due, scale, socketio
+from benchmarks import drain, durable, enqueue, gateway, latency, machine, scale, socketio
 from benchmarks.drain import Drain
-from benchmarks.fleet import Singles
+from benchmarks.fleet_parts import FleetParts, at_place
 from benchmarks.report import Report, bar_chart
 from benchmarks.server import BenchServer, bench_server
 
@@ -28,22 +28,22 @@ T = TypeVar("T")
 
 ARTIFACTS = Path("artifacts")
 Ping = Callable[[BenchServer, float], Awaitable[float]]
-PARTS = ("enqueue", "latency", "drain", "scale", "growth", "fleet", "durable", "gateway", "weight")
+PARTS = (
+    "enqueue", "latency", "drain", "processes", "scale", "growth",
+    "idle_workers", "heartbeats", "mass_due", "kills", "many_queues",
+    "durable", "gateway", "weight",
+)  # fmt: skip
 
 
-class Bench:
+class Bench(FleetParts):
     """One run. Machines are noisy: what is compared with PING is measured in turns with it, and the median counts."""
 
     def __init__(
         self, server: BenchServer, report: Report, console: Console, *, quick: bool, parts: Sequence[str] = PARTS
     ) -> None:
-        self.server = server
+        super().__init__(server, report, console, quick=quick)
         self.parts = parts
-        self.report = report
-        self.console = console
-        self.quick = quick
         self.many = 20_000 if quick else 50_000
-        self.rounds = 1 if quick else 5
         self.pings: list[float] = []
 
     async def beside_ping(
@@ -60,10 +60,6 @@ class Bench:
                     self.pings.append(rate)
                 found.append((rate, result))
         return found
-
-    async def said(self, what: str, work: Awaitable[T]) -> T:
-        with self.console.status(what):
-            return await work
 
     async def run(self) -> None:
         from benchmarks.tasks import app
@@ -115,6 +111,8 @@ class Bench:
         await self._drain("drain with the append-only file", 16, 13)
         with self.server.without_log():
             await self._drain("drain without the append-only file", 11, 9)
+
+    async def processes(self) -> None:
         found = []
         for number in range(self.rounds):
             rows: dict[int, Drain] = {}
@@ -153,9 +151,11 @@ class Bench:
         ):
             turns = [await self.said(name, measure(self.server)) for _ in range(self.rounds)]
             least = f"min {min(values[0] for values in turns):.2f}"
-            self.report.add("latency", f"{name} p50", _at(turns, 0.5), "ms", least, f"<= {aims[0]}" if aims[0] else "")
+            self.report.add(
+                "latency", f"{name} p50", at_place(turns, 0.5), "ms", least, f"<= {aims[0]}" if aims[0] else ""
+            )
             most = f"max {max(values[-1] for values in turns):.2f}"
-            self.report.add("latency", f"{name} p99", _at(turns, 0.99), "ms", most, f"<= {aims[1]}")
+            self.report.add("latency", f"{name} p99", at_place(turns, 0.99), "ms", most, f"<= {aims[1]}")
         idle = await self.said("idling", latency.idle(self.server))
         self.report.add("idle", "client calls", idle["calls_per_second"], "/s", "", "<= 2")
         self.report.add("idle", "worker CPU", idle["cpu_percent"], "%")
@@ -188,52 +188,6 @@ class Bench:
         with bench_server() as other:
             found = drain.drain_apart((self.server, other), self.many)
             self._grown("2 servers, a worker each", await self.said("drain, two servers", found))
-
-    async def fleet(self) -> None:
-        """Many idle workers, and many queues."""
-        await self._idle_workers()
-        seconds = 12.0 if self.quick else 60.0
-        beats = await self.said("100 tasks of 1 MB", fleet.beats_of_large_tasks(self.server, seconds))
-        self.report.add("fleet", "100 running tasks of 1 MB, sent by the worker", beats / 1000, "kB/s", "", "<= 100")
-        await self._mass_due(200_000 if self.quick else 1_000_000)
-        killed = await self.said("kill -9", dead_worker.kills(self.server, 5 if self.quick else 20))
-        self.report.add("fleet", "kill -9, elsewhere, p50", killed[len(killed) // 2], "s", f"{len(killed)}", "<= 3")
-        self.report.add("fleet", "kill -9, elsewhere, worst", killed[-1], "s", "", "<= 5")
-        queues = await self.said("5,000 queues", fleet.many_queues(self.server))
-        high, last = queues.pick_up[int(len(queues.pick_up) * 0.99)], queues.plain_push[-1]
-        self.report.add("fleet", "5,000 queues, connections", queues.connections, "", "", "<= 16")
-        self.report.add("fleet", "5,000 queues, idle, Redis", queues.redis_percent, "%", "", "<= 3")
-        self.report.add("fleet", "5,000 queues, idle, worker", queues.worker_percent, "%", "", "<= 3")
-        self.report.add("fleet", "5,000 queues, pick-up p99", high, "ms", f"max {queues.pick_up[-1]:.2f}", "<= 5")
-        self.report.add("fleet", "5,000 queues, plain LPUSH, max of 10", last, "ms", "", "<= 1500")
-
-    async def _idle_workers(self) -> None:
-        """Single tasks for one idle worker and for many, in turns."""
-        turns: dict[int, list[Singles]] = {1: [], 60: []}
-        for number in range(self.rounds):
-            for workers in (1, 60) if number % 2 else (60, 1):
-                work = fleet.single_tasks(self.server, workers)
-                turns[workers].append(await self.said(f"single tasks, {workers} idle", work))
-        ratio = statistics.median(
-            many.redis_us / one.redis_us for one, many in zip(turns[1], turns[60], strict=True)
-        )  # fmt: skip
-        for workers, found in turns.items():
-            name, is_many = f"{workers} idle worker{'s' * (workers > 1)}", workers > 1
-            redis_us = statistics.median(one.redis_us for one in found)
-            beside, aim = (f"{ratio:.2f} x one, in turns", "<= 2 x") if is_many else ("", "")
-            self.report.add("fleet", f"{name}, one task", redis_us, "us Redis", beside, aim)
-            scripts = statistics.median(one.scripts for one in found)
-            self.report.add("fleet", f"{name}, scripts per task", scripts, "", "", "<= 4")
-            high, most = _at([one.pick_up for one in found], 0.99), max(one.pick_up[-1] for one in found)
-            self.report.add("fleet", f"{name}, pick-up p99", high, "ms", f"max {most:.2f}", "<= 3")
-
-    async def _mass_due(self, count: int) -> None:
-        due = await self.said("mass due", mass_due.mass_due(self.server, count))
-        name, share, high = f"{count:,} due at once", due.rate / due.usual, due.pings[int(len(due.pings) * 0.999)]
-        self.report.add("fleet", f"{name}, drain", due.rate, "/s", f"{share:.2f} x usual", ">= 0.7 x")
-        self.report.add("fleet", f"{name}, ping p99.9", high, "ms", f"max {due.pings[-1]:.1f}", "<= 20")
-        self.report.add("fleet", f"{name}, slowest command", due.slowest, "ms", "", "<= 10")
-        self.report.add("fleet", f"{name}, run out of order", due.overtaken, "", f"of {due.looked_at:,} seen", "0")
 
     async def durable(self) -> None:
         """Steps, waits and children of durable handlers."""
@@ -300,11 +254,6 @@ class Bench:
 
 async def _in_thread(measure: Callable[[BenchServer, float], float], server: BenchServer, seconds: float) -> float:
     return await asyncio.to_thread(measure, server, seconds)
-
-
-def _at(turns: Sequence[Sequence[float]], place: float) -> float:
-    """The median over the turns of what stands at this place among the sorted values of each."""
-    return statistics.median(values[int(len(values) * place)] for values in turns)
 
 
 def _middle(rows: list[tuple[float, T]]) -> tuple[float, T]:
