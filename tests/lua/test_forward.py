@@ -276,10 +276,20 @@ async def test_between_two_portions_of_what_is_due_everybody_else_gets_a_turn(q:
     assert (moved, due, await q.pending()) == (2, NOW + 60_000, ["t3", "t2"])
     assert 0 < await q.client.pttl(q.key("forwarding")) <= 60_000
     # No other forwarder goes on meanwhile; it looks again, because this one might die.
-    assert await q.forward(limit=2, pause_ms=60_000) == (0, NOW + 50, NOW, [])
+    assert await q.forward(limit=2, pause_ms=60_000, forwarder="another") == (0, NOW + 50, NOW, [])
+    moved, due, *_ = await q.forward(limit=2, pause_ms=60_000)
+    assert moved == 0, "nor does the same one, whatever wakes it"
+    assert NOW + 50 < due <= NOW + 60_000
     await q.client.delete(q.key("forwarding"))
     assert (await q.forward(limit=2, pause_ms=60_000))[:2] == (1, -1)
     assert not await q.client.exists(q.key("forwarding")), "nothing more is due"
+
+
+async def test_who_moved_a_portion_need_not_wait_for_the_last_millisecond_of_its_pause(q: Queue) -> None:
+    await q.schedule(("a", "-2"))
+    for _ in range(20):
+        await q.client.set(q.key("forwarding"), "f", px=1)
+        assert (await q.forward(limit=1, pause_ms=3))[1] != NOW + 50
 
 
 async def test_the_pause_is_longer_while_workers_have_enough_to_do(q: Queue) -> None:

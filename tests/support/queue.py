@@ -148,10 +148,10 @@ class Queue:
         return await self._codes(REQUEUE, self.keys("active lease pending"), args, now)
 
     async def forward(
-        self, *, limit: int = 100, pause_ms: int = 0, now: int | None = NOW
+        self, *, limit: int = 100, pause_ms: int = 0, forwarder: str = "f", now: int | None = NOW
     ) -> tuple[int, int, int, list[str]]:
         names = self.keys("scheduled retry due pending groups")
-        reply = await self._run(FORWARD, names, [self.key(""), limit, pause_ms], now)
+        reply = await self._run(FORWARD, names, [self.key(""), limit, pause_ms, forwarder], now)
         moved, due, at, dropped, self.beyond = reply
         return moved, due, at, [item.decode() for item in dropped]
 

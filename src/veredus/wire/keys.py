@@ -279,7 +279,7 @@ def damaged_task(queue: str, task_id: str) -> str:
 
 
 def forwarding(queue: str) -> str:
-    """STRING that exists for some milliseconds after a portion of due tasks was moved and more are due."""
+    """STRING, who moved a portion of due tasks; exists for some milliseconds if more are due."""
     return f"{PREFIX}:{{{queue}}}:forwarding"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from veredus.wire import keys
 FORWARD = load(
     "task/forward",
     keys="scheduled retry due pending groups",
-    args="queue_prefix limit pause_ms",
+    args="queue_prefix limit pause_ms forwarder",
 )
 LIMIT = 200
 """Tasks that one call moves, in one or two milliseconds of the server."""
@@ -39,6 +40,7 @@ class Delays:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._surveys = Surveys(redis)
+        self._forwarder = secrets.token_hex(4)
 
     @property
     def one_server(self) -> bool:
@@ -68,7 +70,7 @@ class Delays:
             keys.pending(queue),
             keys.groups(queue),
         )
-        return ScriptCall(FORWARD, names, (keys.queue_prefix(queue), LIMIT, PAUSE_MS))
+        return ScriptCall(FORWARD, names, (keys.queue_prefix(queue), LIMIT, PAUSE_MS, self._forwarder))
 
 
 def _forwarded(reply: Any) -> ForwardReply | StoreError:

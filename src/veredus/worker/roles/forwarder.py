@@ -11,6 +11,7 @@ from veredus.errors import StoreError
 from veredus.events import Bus, Forwarded, ItemDropped
 from veredus.process.outage_log import OUTAGES, OutageLog
 from veredus.store.tasks.delays import Delays
+from veredus.worker.alarm import Alarm
 from veredus.worker.role import Role
 
 logger = logging.getLogger("veredus.worker")
@@ -57,7 +58,15 @@ class Forwarder(Role):
         self._wake.set()
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
+        alarm = Alarm(self._wake.set)
+        try:
+            await self._run(alarm)
+        finally:
+            alarm.close()
+            for call in self._calls:
+                call.cancel()
+
+    async def _run(self, alarm: Alarm) -> None:
         while not self.stopping.is_set():
             self._wake.clear()
             now = time.monotonic()
@@ -69,11 +78,9 @@ class Forwarder(Role):
             free = [at for queue, at in self._next_at.items() if queue not in self._pending]
             wait = min(free) - time.monotonic() if free else self.interval
             if wait > 0:
-                timer = loop.call_later(wait, self._wake.set)
+                alarm.set(wait)
                 await self._wake.wait()
-                timer.cancel()
-        for call in self._calls:
-            call.cancel()
+                alarm.cancel()
 
     async def _narrow(self, queues: Sequence[str]) -> list[str]:
         """Without those in which nothing is known to be due, and nothing waits at all."""
@@ -120,14 +127,16 @@ class Forwarder(Role):
             for queue in expected:
                 self._on_work(queue)
         results = await forwarding
-        now = (sent + time.monotonic()) / 2  # the best estimate of when the server answered
+        now = time.monotonic()
         for queue, result in zip(queues, results, strict=True):
             if isinstance(result, StoreError):
                 self.outages.error(("forward", queue), f"cannot forward the tasks of queue {queue}", result)
                 next_at = now + (0.2 if isinstance(result, OUTAGES) else 1.0)
             else:
                 self.outages.recovered(("forward", queue))
-                next_at = now + min(self.interval, self.interval if result.wait is None else result.wait)
+                # The server read its clock after `sent`. So this is as early as the next call is long on its way; if
+                # that one is faster, it is made again.
+                next_at = sent + min(self.interval, self.interval if result.wait is None else result.wait)
                 due_at = expected.get(queue)
                 self._report(queue, result.moved, result.dropped, None if due_at is None else max(0.0, now - due_at))
             if self._next_at[queue] < 0:
