@@ -121,11 +121,9 @@ class Forwarder(Role):
             self._next_at[queue] = -1.0
         sent = time.monotonic()
         forwarding = asyncio.ensure_future(self._delays.forward(queues))
-        if expected:
-            # The call is on its way: the processor can dequeue right behind it, one round trip earlier.
-            await asyncio.sleep(0)
-            for queue in expected:
-                self._on_work(queue)
+        for queue in expected:
+            # What is ready first runs first: the processor dequeues right behind this call, one round trip earlier.
+            self._on_work(queue)
         results = await forwarding
         now = time.monotonic()
         for queue, result in zip(queues, results, strict=True):
