@@ -19,6 +19,7 @@ from veredus import App, current
 from veredus.events import WorkerMisjudged
 from veredus.model import absences
 from veredus.store.store import Store
+from veredus.store.tasks.liveness import LivenessReport
 from veredus.wire import keys
 from veredus.worker import liveness
 from veredus.worker.worker import Worker
@@ -210,3 +211,27 @@ async def test_a_checker_that_was_cut_off_itself_judges_nobody(
         await mortal.die()
         await pause(0.8, proves="four times the patience, and it is still active")
         assert await look.state(handle.id) == "active"
+
+
+async def test_a_worker_that_stops_before_its_first_look_is_answered_leaves_nothing(
+    store: Store, redis_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, asked = store.liveness.look, asyncio.Event()
+
+    async def without_an_answer(worker_id: str, *, may_check: bool) -> LivenessReport:
+        report = await look(worker_id, may_check=may_check)
+        if may_check:
+            asked.set()
+            await asyncio.Event().wait()
+        return report
+
+    monkeypatch.setattr(store.liveness, "look", without_an_answer)
+    hooks = liveness.LivenessHooks(lambda: None, lambda worker: None, lambda leases: None)
+    keeper = liveness.LivenessKeeper("w", hooks, lease=FOREVER, looks_for_others=True)
+    running = asyncio.create_task(keeper.run(store))
+    await asked.wait()
+    assert await redis_client.exists(keys.CHECKERS)
+    await keeper.leave(store)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert not await redis_client.exists(keys.CHECKERS)

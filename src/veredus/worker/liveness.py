@@ -60,6 +60,9 @@ class LivenessKeeper:
         self._absences = Absences(worker_id, calm=lease, idle=IDLE)
         self._looks = False
         """Whether this worker is one of the few that look for dead ones."""
+        self._has_asked = False
+        """Whether it has asked to be one of them."""
+        self._looking: asyncio.Task[None] | None = None
         self._breaks = [0] * CONNECTIONS
         """How often each connection has broken."""
         self._broken_at_look = [0] * CONNECTIONS
@@ -83,7 +86,7 @@ class LivenessKeeper:
     async def run(self, store: Store) -> None:
         self._look_now = asyncio.Event()
         holding = [asyncio.create_task(self._hold(store, number)) for number in range(CONNECTIONS)]
-        looking = asyncio.create_task(self._look_on(store))
+        looking = self._looking = asyncio.create_task(self._look_on(store))
         try:
             done, _ = await asyncio.wait([*holding, looking], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -94,8 +97,11 @@ class LivenessKeeper:
             await asyncio.gather(*holding, looking, return_exceptions=True)
 
     async def leave(self, store: Store) -> None:
-        """This worker stops: another one may look for dead ones at once."""
-        if self._looks:
+        """This worker stops: another one may look for dead ones at once. A look that is not answered yet counts."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._has_asked:
             await store.liveness.leave(self._worker_id)
 
     async def _hold(self, store: Store, number: int) -> None:
@@ -142,8 +148,10 @@ class LivenessKeeper:
             asked, breaks = time.monotonic(), list(self._breaks)
             is_subscribed = bool(self._open)
             pause = IDLE
+            may_check = self._may_check and is_subscribed
+            self._has_asked = self._has_asked or may_check
             try:
-                report = await store.liveness.look(self._worker_id, may_check=self._may_check and is_subscribed)
+                report = await store.liveness.look(self._worker_id, may_check=may_check)
                 pause = self._found(report, asked, breaks, is_subscribed=is_subscribed)
             except (AuthError, CommandRefused) as exc:
                 self._say_once(NO_LOOK, exc)
