@@ -38,15 +38,19 @@ end
 
 -- A session that its client has left may never be resumed: what waits in its log comes here as well, unless another
 -- session has acknowledged it.
-local left, is_known = {}, {}
-local noted_by = {}
-for _, other in ipairs(live) do
-  if FOUND[other] then
-    local noted = mail().noted(session_keys.session_prefix(partition, other))
-    for _, one in ipairs(noted) do is_known[one.id] = is_known[one.id] or not one.tail end
-    if FOUND[other].node == '' then noted_by[#noted_by + 1] = noted end
+local left, is_known, noted_by = {}, {}, {}
+-- read_notes: what is noted in those of the user's sessions that have a client, or have none.
+local function read_notes(is_left)
+  for _, other in ipairs(live) do
+    if FOUND[other] and (FOUND[other].node == '') == is_left then
+      local noted = mail().noted(session_keys.session_prefix(partition, other))
+      for _, one in ipairs(noted) do is_known[one.id] = is_known[one.id] or not one.tail end
+      if is_left and #noted > 0 then noted_by[#noted_by + 1] = noted end
+    end
   end
 end
+read_notes(true)
+if #noted_by > 0 then read_notes(false) end
 for _, noted in ipairs(noted_by) do
   for _, one in ipairs(noted) do
     if one.tail and one.ends > now and not is_known[one.id] then
