@@ -106,12 +106,12 @@ async def _leave(server: RealServer) -> list[Left]:
                 record = json.dumps(["archive", [["pages", '2 0a 2 [["kids", 2, true]]']]])
                 client.hset(keys.orphans("q"), "cancelled mark", record)
                 client.hset(keys.JUDGED, "worker", 3)
-                left = [_read(client, name) for name in client.keys("*")]
+                left = [read_key(client, name) for name in client.keys("*")]
             client.flushall()
     return left
 
 
-def _read(client: Any, name: bytes) -> Left:
+def read_key(client: Any, name: bytes) -> Left:
     kind = client.type(name).decode()
     if kind == "string":
         return Left(name, kind, client.get(name))
