@@ -10,9 +10,10 @@ import pytest
 from veredus import SkipRetry, current
 from veredus.errors import ConcurrentDurableCall, ConcurrentWait, ConfigError, StepFailed, StepResultError
 from veredus.handlers.context import Context
-from veredus.model.durable import STEP, CallNames, OpenCalls, event_of, shown_name
+from veredus.model.durable import STEP, CallNames, OpenCalls, StepRecord, event_of, shown_name
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
+from veredus.model.run_info import run_info
 from veredus.store.tasks.emitted import Waiter
 
 
@@ -58,3 +59,21 @@ def test_a_task_that_waits_is_noted_in_64_bytes(field: str) -> None:
     waiter = Waiter("orders", str(uuid4()), "0123456789", field)
     assert len(waiter.pack("paid")) <= 64
     assert Waiter.unpack("paid", waiter.pack("paid")) == waiter
+
+
+def test_steps_that_begin_in_one_millisecond_are_shown_in_their_order() -> None:
+    began = 1_800_000_000_000_100
+    names = ["second", "first", "third"]
+    fields = {
+        f"s:{name}": StepRecord(False, began + place, 1, 1, b"").pack()
+        for name, place in zip(names, (2, 1, 3), strict=True)
+    }
+    fields |= {"e:event": b"0", "b:e:event": b"%d" % (began // 1000)}
+    run = run_info("m", fields, f"event 0 {began // 1000} e:event", {}, {})
+    assert [one.name for one in run.steps] == ["first", "second", "third", "event"]
+
+
+def test_a_sleep_that_is_over_is_not_taken_for_an_event_of_the_same_name() -> None:
+    fields = {"z:x": b"2000", "b:z:x": b"1000", "e:x": b"0", "b:e:x": b"2000"}
+    run = run_info("m", fields, "event 0 2000 e:x", {}, {})
+    assert [(one.kind, one.outcome) for one in run.steps] == [("sleep", "done"), ("event", "waiting")]

@@ -30,15 +30,16 @@ def test_every_ruling_has_a_test_that_names_it() -> None:
 async def test_ruling_07_a_handler_that_never_leaves_keeps_its_task_and_counts_as_stuck(app: App, look: Look) -> None:
     """It swallows its cancellation. Nobody else may run the task until it ends, or until its lease does if that is
     asked for; then another attempt finds the outcome of the wait."""
-    release, overran = asyncio.Event(), list[Event]()
+    leaving, release, overran = asyncio.Event(), asyncio.Event(), list[Event]()
     begun: list[int] = []
 
-    @app.task(timeout=0.3)
+    @app.task(timeout=1.0)
     async def order() -> Any:
         begun.append(current().attempt)
         try:
             return await current().wait_for("approved")
         except asyncio.CancelledError:
+            leaving.set()
             while not release.is_set():
                 try:
                     await release.wait()
@@ -51,9 +52,10 @@ async def test_ruling_07_a_handler_that_never_leaves_keeps_its_task_and_counts_a
     worker.bus.subscribe(lambda event: overran.append(event) if isinstance(event, TaskOverran) else None)
     async with worker:
         handle = await order.enqueue()
-        await until(lambda: bool(overran))
+        await leaving.wait()
         assert await look.state(handle.id) == "active", "it is not parked while its handler runs"
         await app.emit("approved", "yes")
+        await until(lambda: bool(overran))
         assert await handle.result(timeout=30) == "yes"
         release.set()
     assert begun == [1, 2]

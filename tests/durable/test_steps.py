@@ -311,7 +311,7 @@ async def test_steps_in_threads(app: App, effects: Effects) -> None:
 
 
 async def test_too_many_steps(app: App, effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veredus.handlers.steps.MOST_FIELDS", 5)
+    monkeypatch.setattr("veredus.handlers.durable_run.MOST_FIELDS", 5)
 
     @app.task
     async def order() -> None:

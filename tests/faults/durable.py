@@ -140,7 +140,7 @@ RUN_AGAIN = Scene({"a": (1, 1, 1, 1)}, processed=4, failed=2, more={"effects": [
 WORKER_CALLS = ("durable-open", "durable-step", "durable-wait", "task-park", "event-listen")
 CHILD_CALLS = ("exists", "durable-spawn+task-enqueue", "lpop", "durable-join", "durable-forget", "unlink")
 EVENT_LOOKS = ("durable-look", "event-listen", "durable-wake")
-CHILD_LOOKS = ("hmget", "hgetall", "result-await", "durable-join")
+CHILD_LOOKS = ("hmget", "hkeys", "hget", "result-await", "durable-join")
 AGAIN = ("hgetall", "result-await", "inspect-run", "durable-retake")
 
 

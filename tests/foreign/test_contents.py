@@ -103,7 +103,7 @@ async def _leave(server: RealServer) -> list[Left]:
             async with app.scheduler(), app.worker(list(QUEUES), lease=1.5, shutdown_timeout=0.1):
                 await _work(app)
                 await until(is_there, what="all that shall be left")
-                record = json.dumps(["archive", [["pages", '2 0a 2 [["kids", 2, true]]']]])
+                record = json.dumps(["archive", [["pages", '2 0a [["kids", 2, true]]']]])
                 client.hset(keys.orphans("q"), "cancelled mark", record)
                 client.hset(keys.JUDGED, "worker", 3)
                 left = [read_key(client, name) for name in client.keys("*")]

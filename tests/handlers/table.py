@@ -227,6 +227,13 @@ RAISES = [
         failed_once("OutOfStock: no beans", finished=0, raised=True),
         options=ONE_RETRY,
     ),
+    Row(
+        "raises an exception group with SkipRetry",
+        work.skip_in_a_group,
+        "the same",
+        failed_once("ExceptionGroup: many (2 sub-exceptions)", finished=0, raised=True),
+        options=ONE_RETRY,
+    ),
     Row("raises RevokeTask", work.revoke, "deleted, and no failure", replace(DONE, finished=0), options=ONE_RETRY),
 ]
 

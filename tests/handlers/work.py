@@ -76,6 +76,10 @@ def skip_from_another() -> NoReturn:
     raise OutOfStock("no beans") from SkipRetry("never")
 
 
+def skip_in_a_group() -> NoReturn:
+    raise ExceptionGroup("many", [ValueError("one"), SkipRetry("never")])
+
+
 def revoke() -> NoReturn:
     raise RevokeTask("not wanted any more")
 

@@ -100,9 +100,13 @@ class ChildSender:
 def digest_of(calls: Sequence[Call[Any]]) -> str:
     """Tells whether a fan-out has the children that it had at the last attempt."""
     digest = hashlib.sha1(usedforsecurity=False)
+    heads: dict[tuple[str, str], bytes] = {}
     for call in calls:
-        for part in (call.type.encode(), call.options.queue.encode(), call.payload or b""):
-            digest.update(len(part).to_bytes(4, "big") + part)
+        kind, payload = (call.type, call.options.queue), call.payload or b""
+        head = heads.get(kind)
+        if head is None:
+            head = heads[kind] = b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in kind)
+        digest.update(b"%b%b%b" % (head, len(payload).to_bytes(4, "big"), payload))
     return digest.hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from veredus.clock import Clock
-from veredus.errors import ConnectionLost, LeaseLost, NotReady, RunTooOld, ServerFull
+from veredus.errors import ConnectionLost, LeaseLost, NotReady, RunTooOld, ServerFull, StepResultError
 from veredus.events import Event, TaskParked, TaskWoken
 from veredus.model.backoff import Backoff
 from veredus.model.durable import (
@@ -22,6 +22,7 @@ from veredus.model.durable import (
     FAILED,
     GATHER,
     KEPT,
+    MOST_FIELDS,
     SLEEP,
     STEP,
     CallNames,
@@ -133,11 +134,12 @@ class DurableRun:
             await self.read()
             ends = self.fields.get(field)
             if ends is None:
+                self.check_room(field)
                 ends = await self._note_wait(field, ms)
             if int(ends) <= self._now_ms:
                 self.passed(field)
                 return KEPT
-            self.leave(Wait("sleep", int(ends), field))
+            await self.leave(Wait("sleep", int(ends), field))
             return None
         finally:
             self.open_calls.leave(field, is_wait=True)
@@ -152,6 +154,7 @@ class DurableRun:
             await self.read()
             value = self.fields.get(field)
             if value is None:
+                self.check_room(field)
                 value = await self._note_wait(field, ms)
             if not is_outcome(value):
                 waiter = Waiter(self.job.queue, self.job.id, self.mark, field)
@@ -161,7 +164,7 @@ class DurableRun:
             if is_outcome(value):
                 self.passed(field)
                 return value
-            self.leave(Wait("event", int(value), field))
+            await self.leave(Wait("event", int(value), field))
             return None
         finally:
             self.open_calls.leave(field, is_wait=True)
@@ -181,7 +184,9 @@ class DurableRun:
         self.fields[field] = value
         return value
 
-    def leave(self, wait: Wait) -> None:
+    async def leave(self, wait: Wait) -> None:
+        """Keep the failures that the handler has caught, and tell the attempt that it leaves."""
+        await self.write({})
         last = self._began_ms + self._around.max_age_ms
         if self._around.max_age_ms and not 0 < wait.ends <= last:
             wait = wait._replace(ends=last)  # a look at that instant archives it
@@ -277,6 +282,14 @@ class DurableRun:
         ]
         await self.insist(lambda: self.store.children.run_again(children))
         return [KidRow(name, position) for position in failed]
+
+    def check_room(self, field: str) -> None:
+        """Raises StepResultError if the task keeps so much already that it may begin nothing more."""
+        if len(self.fields) >= MOST_FIELDS:
+            raise StepResultError(
+                f"{shown_name(field)!r}: a task keeps {MOST_FIELDS:,} steps and waits; end a long loop by enqueueing "
+                "the next task in a step"
+            )
 
     async def write(self, fields: dict[str, bytes]) -> None:
         """Store fields, and before them the failures that the handler has caught."""

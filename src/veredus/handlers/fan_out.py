@@ -19,12 +19,15 @@ from veredus.model.durable import (
     GATHER,
     LARGEST_RESULTS,
     PORTION,
+    SENT,
     FanOutRecord,
     Wait,
     check_durable_name,
     child_failure,
     child_id,
+    child_ids,
     read_failure,
+    read_sent,
     shown_name,
 )
 from veredus.store.tasks.children import ChildTask
@@ -49,15 +52,12 @@ async def gathered(run: DurableRun, sender: ChildSender, name: str, calls: Seque
     try:
         await run.read()
         key = field[len(GATHER) :]
-        if not calls:
-            run.passed(field)
-            return Gathered(key, FanOutRecord(0, "", 0, ()))
         record = await _spawn(run, sender, key, calls)
         run.fan_outs[key] = record
-        if ALL_THERE + key in run.fields:
+        if not calls or ALL_THERE + key in run.fields:
             run.passed(field)
             return Gathered(key, record)
-        run.leave(Wait("children", 0, ALL_THERE + key))
+        await run.leave(Wait("children", 0, ALL_THERE + key))
         return None
     finally:
         run.open_calls.leave(field, is_wait=True)
@@ -93,15 +93,16 @@ async def each_result(
 
 
 async def _spawn(run: DurableRun, sender: ChildSender, key: str, calls: Sequence[Call[Any]]) -> FanOutRecord:
-    """Enqueue the children that are not known to be enqueued. The record of the fan-out is written first, and again
-    after each portion; each write checks that this worker still owns the parent. A child has the same id each time."""
-    known = run.fields.get(GATHER + key)
-    parent = _parent(run)
-    checked = sender.checked(calls, parent)
+    """Enqueue the children that are not known to be enqueued. The record of the fan-out is written first, and after each
+    portion how many were sent; each write checks that this worker still owns the parent. A child has the same id each
+    time."""
+    known, sent = run.fields.get(GATHER + key), read_sent(run.fields.get(SENT + key, b""))
+    checked = sender.checked(calls, _parent(run)) if known is None or sent < len(calls) else ()
     digest = digest_of(calls)
     if known is None:
+        run.check_room(GATHER + key)
         await run.insist(lambda: sender.check_open(checked))
-        record = FanOutRecord(len(calls), digest, 0, _queues(calls))
+        record = FanOutRecord(len(calls), digest, _queues(calls))
         await run.write({GATHER + key: record.pack(), BEGAN + GATHER + key: b"%d" % (run.now_us() // 1000)})
     else:
         record = FanOutRecord.unpack(known)
@@ -110,18 +111,18 @@ async def _spawn(run: DurableRun, sender: ChildSender, key: str, calls: Sequence
                 f"gather {shown_name(GATHER + key)!r} has {len(calls):,} children that differ from the "
                 f"{record.size:,} of the previous attempt: build the calls from the result of a step"
             )
-        if record.sent < record.size:
-            await run.write({GATHER + key: known})
     job = run.job
-    for start in range(record.sent, record.size, PORTION):
+    if known is not None and sent < record.size:
+        await run.write({GATHER + key: known})
+    for start in range(sent, record.size, PORTION):
         portion = checked[start : start + PORTION]
+        ids = child_ids(job.id, run.mark, key, range(start, start + len(portion)))
         children = [
-            ChildTask(call.options.queue, child_id(job.id, run.mark, key, at), job.queue, job.id, run.mark, key, at)
-            for at, call in enumerate(portion, start)
+            ChildTask(call.options.queue, task_id, job.queue, job.id, run.mark, key, at)
+            for at, (task_id, call) in enumerate(zip(ids, portion, strict=True), start)
         ]
         await _send(run, sender, portion, children)
-        record = record._replace(sent=start + len(portion))
-        await run.write({GATHER + key: record.pack()})
+        await run.write({SENT + key: b"%d" % (start + len(portion))})
     return record
 
 
@@ -212,10 +213,11 @@ async def release(run: DurableRun) -> None:
     """The parent has succeeded: the results of its children are no longer needed. What this misses expires."""
     job = run.job
     for key, record in run.fan_outs.items():
-        at = 0
+        at, needless = 0, dict[str, list[str]]()
         for queue, count, is_kept in record.queues:
             if not is_kept:
-                ids = [child_id(job.id, run.mark, key, position) for position in range(at, at + count)]
-                await run.store.children.forget(queue, ids)
+                needless.setdefault(queue, []).extend(child_ids(job.id, run.mark, key, range(at, at + count)))
             at += count
+        for queue, ids in needless.items():
+            await run.store.children.forget(queue, ids)
         await run.store.runs.unlink_kids(job.queue, job.id, run.mark, key, record.size)

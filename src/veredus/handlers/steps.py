@@ -18,7 +18,6 @@ from veredus.handlers.running_step import STEP as RUNNING
 from veredus.handlers.running_step import RunningStep
 from veredus.model.durable import (
     LARGEST_RESULT,
-    MOST_FIELDS,
     STEP,
     StepRecord,
     check_durable_name,
@@ -67,11 +66,7 @@ async def step(
 async def _run(
     run: DurableRun, field: str, function: Callable[..., Any], args: Sequence[Any], retries: int, pause: float
 ) -> StepRecord:
-    if len(run.fields) >= MOST_FIELDS:
-        raise StepResultError(
-            f"step {shown_name(field)!r}: a task keeps {MOST_FIELDS:,} steps and waits; end a long loop by "
-            "enqueueing the next task in a step"
-        )
+    run.check_room(field)
     began_us, began = run.now_us(), time.perf_counter()
 
     def record(is_failure: bool, data: bytes) -> StepRecord:

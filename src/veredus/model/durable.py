@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from veredus.errors import ConcurrentDurableCall, ConcurrentWait, ConfigError, DamagedRun
@@ -20,9 +20,9 @@ EVENT_TTL = 7 * 86400.0
 RESERVED = "veredus:"
 """Event names and task types that begin like this are ours."""
 
-STEP, SLEEP, EVENT, GATHER, ALL_THERE = "s:", "z:", "e:", "g:", "o:"
+STEP, SLEEP, EVENT, GATHER, SENT, ALL_THERE = "s:", "z:", "e:", "g:", "n:", "o:"
 """What the fields of a task's hash begin with: the result of a step, the end of a sleep, the outcome of a wait, what is
-known of a fan-out, and whether all outcomes of its children are there."""
+known of a fan-out, how many of its children were enqueued for certain, and whether all their outcomes are there."""
 BEGAN = "b:"
 """In front of the field of a wait or fan-out: when it began and when its outcome came, in Unix ms. For people."""
 OF_RUN = ("run", "waiting", "woke", "resumed", "front")
@@ -199,22 +199,20 @@ class FanOutRecord(NamedTuple):
 
     size: int
     digest: str
-    sent: int
-    """The number of children that are known to be enqueued."""
     queues: tuple[tuple[str, int, bool], ...]
     """For each run of consecutive children: their queue, their number, and whether their results are kept for longer
     than the parent needs them."""
 
     def pack(self) -> bytes:
-        return f"{self.size} {self.digest} {self.sent} {json.dumps(self.queues)}".encode()
+        return f"{self.size} {self.digest} {json.dumps(self.queues)}".encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> FanOutRecord:
         """Raises DamagedRun."""
         try:
-            size, digest, sent, queues = data.split(b" ", 3)
+            size, digest, queues = data.split(b" ", 2)
             rows = tuple((str(queue), int(number), bool(kept)) for queue, number, kept in json.loads(queues))
-            record = cls(int(size), digest.decode(), int(sent), rows)
+            record = cls(int(size), digest.decode(), rows)
         except UNREADABLE as exc:
             raise DamagedRun(f"not the record of a fan-out: {data[:100]!r}") from exc
         numbers = [number for _, number, _ in rows]
@@ -227,9 +225,21 @@ class FanOutRecord(NamedTuple):
         return [queue for queue, number, _ in self.queues for _ in range(number)]
 
 
+def read_sent(value: bytes) -> int:
+    """How many children of a fan-out were enqueued for certain: none if it is no number, because those that exist are
+    met again."""
+    return int(value) if value.isdigit() else 0
+
+
 def child_id(parent: str, mark: str, name: str, position: int) -> str:
     """The id of a child: the same whenever the parent enqueues it again."""
-    return f"{parent}:{mark}:{shown_name('g:' + name)}:{position}"
+    return child_ids(parent, mark, name, (position,))[0]
+
+
+def child_ids(parent: str, mark: str, name: str, positions: Iterable[int]) -> list[str]:
+    """The same of many children of one fan-out."""
+    head = f"{parent}:{mark}:{shown_name(GATHER + name)}:"
+    return [f"{head}{position}" for position in positions]
 
 
 def succeeded(result: bytes | None) -> bytes:

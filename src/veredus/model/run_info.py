@@ -138,7 +138,10 @@ def run_info(
             steps.append((span[0] * 1000, StepInfo(_KINDS[kind], shown_name(field), "damaged", str(exc), span[0])))
     wait = read_waiting(waiting)
     if wait is not None:  # a sleep is over as soon as its task no longer waits for it
-        steps = [(at, one if one.name != shown_name(wait.field) else _waits(one)) for at, one in steps]
+        steps = [
+            (at, _waits(one) if (one.kind, one.name) == (wait.kind, shown_name(wait.field)) else one)
+            for at, one in steps
+        ]
     counted = None
     if wait is not None and wait.kind == "children":
         sizes = [one.size for _, one in steps if one.kind == "children" and one.name == shown_name(wait.field)]

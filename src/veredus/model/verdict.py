@@ -151,11 +151,17 @@ def write_failure(message: TaskMessage, error_text: str, now: float, *, counts: 
 
 
 def wraps(error: BaseException | None, kind: type[BaseException]) -> bool:
-    """Whether this is the error's class, or that of a cause of it (Go's errors.Is)."""
+    """Whether this is the error's class, or that of a cause of it or of an error in a group (Go's errors.Is)."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, kind):
+    found = [error]
+    while found:
+        one = found.pop()
+        if one is None or id(one) in seen:
+            continue
+        if isinstance(one, kind):
             return True
-        seen.add(id(error))
-        error = error.__cause__
+        seen.add(id(one))
+        found.append(one.__cause__)
+        if isinstance(one, BaseExceptionGroup):
+            found += one.exceptions
     return False

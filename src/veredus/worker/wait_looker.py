@@ -59,16 +59,19 @@ class WaitLooker:
         except DamagedRun:  # its handler meets the same, and the task ends in the archive with the reason
             await runs.wake(parent.queue, [WakeRow(parent.task_id, parent.mark, parent.field, KEPT)])
             return
-        known = await runs.kids(parent.queue, parent.task_id, mark, name, fan_out.size)
+        known = await runs.ended_kids(parent.queue, parent.task_id, mark, name, fan_out.size)
         missing = [
             ChildTask(queue, child_id(parent.task_id, mark, name, at), parent.queue, parent.task_id, mark, name, at)
             for at, queue in enumerate(fan_out.queue_of())
             if at not in known
         ]
         if missing:
-            await tell_parents(self._store, await self._store.children.look(missing))
+            await tell_parents(self._store, await self._store.children.look_at_late(missing))
         elif known:  # all outcomes are there, but the parent was not woken
-            await runs.join(parent.queue, [JoinRow(parent.task_id, mark, name, 0, known[0])])
+            first = await runs.kids_in(parent.queue, parent.task_id, mark, name, 0)
+            await runs.join(
+                parent.queue, [JoinRow(parent.task_id, mark, name, at, first[at]) for at in list(first)[:1]]
+            )
 
     async def _look_for_events(self, found: Sequence[WaitingTask]) -> None:
         """Read the events, and note again who waits for them."""

@@ -9,9 +9,10 @@ import os
 import sys
 from typing import Any
 
-from veredus.errors import VeredusError
+from veredus.errors import RevokeTask, SkipRetry, VeredusError
 from veredus.model.failure import REMOTE, describe, place_of, traceback_of
 from veredus.model.retry import FINAL, RetryRule
+from veredus.model.verdict import wraps
 
 MAX_TEXT = 32 * 1024
 """Characters of an error's text that are sent."""
@@ -35,7 +36,7 @@ def pack_error(error: BaseException, rule: RetryRule | None = None) -> list[dict
     while current is not None and id(current) not in seen and len(chain) < MAX_CAUSES:
         seen.add(id(current))
         chain.append(_pack_one(current))
-        current = current.__cause__
+        current = _steering(current) or current.__cause__
     chain[0]["described"] = describe(error)
     chain[0]["traceback"] = traceback_of(error)
     chain[0]["place"] = place_of(error)
@@ -43,6 +44,12 @@ def pack_error(error: BaseException, rule: RetryRule | None = None) -> list[dict
         chain[0]["final"] = rule.is_final(error, raised=True)
     chain[0]["pid"] = os.getpid()
     return chain
+
+
+def _steering(error: BaseException) -> BaseException | None:
+    """Of a group, the error that says what becomes of the task."""
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return next((one for one in members if wraps(one, SkipRetry) or wraps(one, RevokeTask)), None)
 
 
 def rebuild(chain: list[dict[str, Any]]) -> BaseException:

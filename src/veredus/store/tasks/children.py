@@ -31,6 +31,7 @@ class ForgetRow(NamedTuple):
 SPAWN = load("durable/spawn", keys="MORE insert_keys", args="queue_prefix", rows=(ChildRow, InsertValue))
 FORGET = load("durable/forget", keys="completed", args="queue_prefix", rows=ForgetRow)
 PAGE = 500
+UNDER_WAY = (b"pending", b"active", b"scheduled", b"retry")
 
 
 class ChildTask(NamedTuple):
@@ -90,17 +91,31 @@ class Children:
             ]
         return found
 
+    async def look_at_late(self, children: Sequence[ChildTask]) -> list[EndedChild]:
+        """The same of many of which most are still under way: those are asked for their state only."""
+        found = []
+        for start in range(0, len(children), PAGE):
+            page = children[start : start + PAGE]
+            names = [keys.task(child.queue, child.task_id) for child in page]
+            states = await self._redis.command_each([("HGET", name, "state") for name in names])
+            found += await self.look(
+                [child for child, state in zip(page, states, strict=True) if state not in UNDER_WAY]
+            )
+        return found
+
     async def run_again(self, children: Sequence[ChildTask]) -> None:
         """Run those that are archived, and have their parent notified when they end."""
         by_queue: dict[str, list[ChildTask]] = {}
         for child in children:
             by_queue.setdefault(child.queue, []).append(child)
         for queue, rows in by_queue.items():
-            seen = await self._results.look_at_all([(queue, child.task_id) for child in rows], "")
-            archived = [child for child, report in zip(rows, seen, strict=True) if report.state == results.ARCHIVED]
-            await self._tasks.run(queue, [(child.task_id, None) for child in archived])
-            for child in archived:
-                await self._results.look(queue, child.task_id, child.channel)
+            for start in range(0, len(rows), PAGE):
+                page = rows[start : start + PAGE]
+                seen = await self._results.look_at_all([(queue, child.task_id) for child in page], "")
+                archived = [child for child, report in zip(page, seen, strict=True) if report.state == results.ARCHIVED]
+                await self._tasks.run(queue, [(child.task_id, None) for child in archived])
+                for child in archived:
+                    await self._results.look(queue, child.task_id, child.channel)
 
     async def forget(self, queue: str, task_ids: Sequence[str]) -> None:
         """Delete those that have completed."""
@@ -119,7 +134,7 @@ def outcome_of(report: TaskReport) -> bytes:
             error = decode_task(report.message).error_msg
         except UndecodableMessage as exc:
             error = str(exc)
-        return child_failure(error)
+        return child_failure(error or "it was archived before it had ended")
     if report.state == results.CANCELLED:
         return child_failure("it was deleted before it had ended", "cancelled")
     if report.state == results.EXPIRED:

@@ -52,7 +52,7 @@ STEP = load("durable/step", keys="lease", args="queue_prefix", rows=StepRow)
 WAIT = load("durable/wait", keys="lease", args="queue_prefix task_id owner field delay_ms outcome times_out")
 WAKE = load("durable/wake", keys="pending scheduled due waits", args="queue_prefix", rows=WakeRow)
 JOIN = load("durable/join", keys="pending scheduled due waits", args="queue_prefix", rows=JoinRow)
-RETAKE = load("durable/retake", keys="lease", args="queue_prefix task_id owner", rows=(FieldRow, KidRow))
+RETAKE = load("durable/retake", keys="lease", args="queue_prefix task_id owner is_last", rows=(FieldRow, KidRow))
 LOOK = load("durable/look", keys="waits scheduled", args="queue_prefix limit")
 
 AT_ONCE = 500
@@ -168,6 +168,17 @@ class DurableRuns:
             found.update(_by_position(reply))
         return found
 
+    async def ended_kids(self, queue: str, task_id: str, mark: str, name: str, count: int) -> set[int]:
+        """The positions of the children that have an outcome."""
+        found: set[int] = set()
+        for reply in await self._redis.command_each(
+            [("HKEYS", key) for key in kid_keys(queue, task_id, mark, name, count)]
+        ):
+            if isinstance(reply, BaseException):
+                raise reply
+            found.update(int(position) for position in reply if position.isdigit())
+        return found
+
     async def kids_in(self, queue: str, task_id: str, mark: str, name: str, chunk: int) -> dict[int, bytes]:
         """The same of one hash of 1,000 positions."""
         key = keys.kids(queue, task_id, mark, name, chunk)
@@ -183,8 +194,14 @@ class DurableRuns:
 
     async def retake(self, queue: str, task_id: str, owner: str, fields: Sequence[str], kids: Sequence[KidRow]) -> bool:
         """Forget failures. False if this owner no longer holds the task."""
-        args = RETAKE.args((keys.queue_prefix(queue), task_id, owner), [FieldRow(field) for field in fields], kids)
-        return bool(await self._redis.run(RETAKE, (keys.lease(queue),), args))
+        rows = [FieldRow(field) for field in fields]
+        for start in range(0, max(len(kids), 1), PAGE):
+            is_last = start + PAGE >= len(kids)
+            given = keys.queue_prefix(queue), task_id, owner, int(is_last)
+            args = RETAKE.args(given, rows if is_last else (), kids[start : start + PAGE])
+            if not await self._redis.run(RETAKE, (keys.lease(queue),), args):
+                return False
+        return True
 
     async def mark_and_field(self, queue: str, task_id: str, field: str) -> tuple[str, bytes]:
         """The run mark of a task and one of its fields; empty if it has none."""

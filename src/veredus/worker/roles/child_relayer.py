@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from veredus.errors import CommandRefused
 from veredus.process.outage_log import OutageLog
@@ -10,6 +10,9 @@ from veredus.store.store import Store
 from veredus.store.tasks.children import EndedChild
 from veredus.store.tasks.runs import JoinRow
 from veredus.worker.role import WokenRole
+
+MOST_ROWS, MOST_BYTES = 500, 1024 * 1024
+"""Outcomes that are stored in one call."""
 
 
 class ChildRelayer(WokenRole):
@@ -59,5 +62,19 @@ async def tell_parents(store: Store, ended: Sequence[EndedChild]) -> None:
         row = JoinRow(child.parent, child.mark, child.name, child.position, one.outcome or b"")
         by_queue.setdefault(child.parent_queue, []).append(row)
     for parent_queue, rows in by_queue.items():
-        for start in range(0, len(rows), 500):
-            await store.runs.join(parent_queue, rows[start : start + 500])
+        for portion in portions(rows):
+            await store.runs.join(parent_queue, portion)
+
+
+def portions(rows: Sequence[JoinRow]) -> Iterator[list[JoinRow]]:
+    """So many in one call that it does not hold up the server."""
+    portion: list[JoinRow] = []
+    size = 0
+    for row in rows:
+        if portion and (len(portion) == MOST_ROWS or size + len(row.outcome) > MOST_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(row)
+        size += len(row.outcome)
+    if portion:
+        yield portion
