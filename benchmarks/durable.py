@@ -83,18 +83,25 @@ async def gathered(server: BenchServer, count: int) -> FanOut:
         return FanOut(seconds, cpu / count * 1e6, _slowest(server))
 
 
-async def alone(server: BenchServer, count: int) -> FanOut:
-    """The same tasks without a parent, from the first `enqueue` to the last end."""
+async def alone(server: BenchServer, count: int, retention: int = 0) -> FanOut:
+    """The same tasks without a parent, from the first `enqueue` to the last end. Children keep their results for a
+    day, because their parent reads them; with a `retention`, these do so too."""
     server.flush()
     with worker(server, "-q", "bench"):
         await (await noop.using(retention=60).enqueue("")).result(timeout=60)
         _watch(server)
         cpu, began = server.cpu_seconds(), time.perf_counter()
-        await app.enqueue_many(noop.call("") for _ in range(count))
+        task = noop.using(retention=retention) if retention else noop
+        await app.enqueue_many(task.call("") for _ in range(count))
         while int(server.client.get(keys.processed("bench")) or 0) < count + 1:
             await asyncio.sleep(0.002)
         seconds, cpu = time.perf_counter() - began, server.cpu_seconds() - cpu
         return FanOut(seconds, cpu / count * 1e6, _slowest(server))
+
+
+async def kept(server: BenchServer, count: int) -> FanOut:
+    """The same tasks without a parent, with kept results."""
+    return await alone(server, count, retention=86400)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from veredus.model.attempts import KEPT, MOST_LINE, MOST_LINES, AttemptInfo, LogLines, with_gaps
 from veredus.model.failure import class_of, cut_traceback, place_of, text_of
 from veredus.model.redaction import Sensitive, redacted, redacted_bytes
-from veredus.wire.attempts import FIELDS, decode_attempts, encode_attempt
+from veredus.wire.attempts import FIELDS, decode_attempts, encode_attempt, encode_plain_attempt
 
 
 def _records(*numbers: int, ended_at: float = 100.0) -> list[AttemptInfo]:
@@ -64,6 +64,12 @@ def test_a_record_is_read_back_and_a_damaged_one_left_out() -> None:
     assert decode_attempts([None] * len(FIELDS)) == (0, [])
     assert one.seconds == 0.75
     assert one.as_dict()["log"] == [{"at": "1970-01-01T00:00:01.75Z", "text": "line"}]
+
+
+@pytest.mark.parametrize("at", [1.0, 1_800_000_000.1234567, 0.0000001])
+def test_the_record_of_an_attempt_without_an_error_has_the_same_bytes(at: float) -> None:
+    one = AttemptInfo(attempt=3, outcome="succeeded", worker='h"ü:1:a', started_at=at, ended_at=at + 0.5)
+    assert encode_plain_attempt(3, "succeeded", json.dumps(one.worker), at, at + 0.5) == encode_attempt(one)
 
 
 def test_class_text_and_place_of_an_error() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support import golden
 from veredus.model.message import TaskMessage
 from veredus.wire import messages
-from veredus.wire.messages import UndecodableMessage, as_dict, clean, decode_task, encode_task
+from veredus.wire.messages import UndecodableMessage, as_dict, clean, decode_task, encode_completed, encode_task
 
 VECTORS = golden.load("vectors")["task_message"]
 CONTRACT = [
@@ -213,9 +214,40 @@ def test_messages_that_are_alike_take_the_quick_way() -> None:
 
 
 def test_what_is_done_to_one_message_is_not_done_to_the_next() -> None:
-    data = encode_task(TaskMessage(type="t", id="1", queue="q", retry=25))
-    decode_task(data).retried = 7
-    assert decode_task(data).retried == 0
+    data = encode_task(TaskMessage(type="t", id="1", queue="q", retry=25, headers={"a": "b"}))
+    message = decode_task(data)
+    message.retried = 7
+    message.headers["c"] = "d"  # type: ignore[index]
+    assert (decode_task(data).retried, decode_task(data).headers) == (0, {"a": "b"})
+
+
+def test_messages_with_headers_that_are_alike_take_the_quick_way() -> None:
+    data = encode_task(TaskMessage(type="t", id="1", queue="q", headers={"veredus-parent": '["q", "a"]'}))
+    assert messages._decode_alike(data) == messages._decode(data)
+
+
+@settings(deadline=None)
+@given(MESSAGES, MESSAGES, INT64, INT64)
+def test_a_completed_message_has_the_same_bytes_however_it_is_encoded(
+    message: TaskMessage, other: TaskMessage, retention: int, completed_at: int
+) -> None:
+    """Also for another message with the same end, and for one that has another id or queue than its bytes say."""
+    for one in (message, replace(message, type=other.type, payload=other.payload, id=other.id)):
+        data = encode_task(one)
+        for task_id, queue in ((one.id, one.queue), (other.id, other.queue)):
+            done = replace(one, id=task_id, queue=queue, retention=retention, completed_at=completed_at)
+            for _ in range(2):
+                assert encode_completed(data, done) == encode_task(done)
+
+
+def test_the_ends_of_completed_messages_are_encoded_once_and_are_bounded() -> None:
+    for number in range(3 * messages._MOST_SEEN):
+        message = TaskMessage(type="t", id="1", queue="q", completed_at=number + 1)
+        encode_completed(encode_task(replace(message, completed_at=0)), message)
+        assert len(messages._completed) <= messages._MOST_SEEN
+    before = dict(messages._completed)
+    encode_completed(encode_task(replace(message, id="2", completed_at=0)), replace(message, id="2"))
+    assert messages._completed == before
 
 
 def test_what_was_seen_is_bounded() -> None:

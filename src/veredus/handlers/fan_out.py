@@ -93,9 +93,9 @@ async def each_result(
 
 
 async def _spawn(run: DurableRun, sender: ChildSender, key: str, calls: Sequence[Call[Any]]) -> FanOutRecord:
-    """Enqueue the children that are not known to be enqueued. The record of the fan-out is written first, and after each
-    portion how many were sent; each write checks that this worker still owns the parent. A child has the same id each
-    time."""
+    """Enqueue the children that are not known to be enqueued. The record of the fan-out is written first, and after
+    each portion the number of those sent; each write checks that this worker still owns the parent. A child has the
+    same id each time."""
     known, sent = run.fields.get(GATHER + key), read_sent(run.fields.get(SENT + key, b""))
     checked = sender.checked(calls, _parent(run)) if known is None or sent < len(calls) else ()
     digest = digest_of(calls)

@@ -31,7 +31,16 @@ def encode_attempt(attempt: AttemptInfo) -> bytes:
         ("log", attempt.log),
     )
     record.update((name, value) for name, value in named if value)
-    return json.dumps(record, separators=(",", ":")).encode()
+    return _encode(record).encode()
+
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def encode_plain_attempt(attempt: int, outcome: str, worker: str, started_at: float, ended_at: float) -> bytes:
+    """`encode_attempt` of an attempt without an error and without log lines, as most are. `worker` is JSON already."""
+    start, end = round(started_at, 6), round(ended_at, 6)
+    return f'{{"attempt":{attempt},"outcome":"{outcome}","worker":{worker},"start":{start!r},"end":{end!r}}}'.encode()
 
 
 def decode_attempts(values: Sequence[bytes | None]) -> tuple[int, list[AttemptInfo]]:

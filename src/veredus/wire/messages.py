@@ -126,7 +126,7 @@ def _decode_alike(data: bytes) -> TaskMessage | None:
         at = 2 + data[1]
         kind = data[2:at]
         payload = b""
-        if data[at] == _PAYLOAD:
+        if data[at] == _PAYLOAD:  # as in `_id_in`, which would cost a call
             length, shift, at = data[at + 1], 7, at + 2
             if length > 127:
                 length &= 127
@@ -157,6 +157,8 @@ def _decode_alike(data: bytes) -> TaskMessage | None:
         return None
     values = alike.copy()
     values["type"], values["payload"], values["id"] = name, payload, task_id
+    if values["headers"]:
+        values["headers"] = values["headers"].copy()
     message = _new_message(TaskMessage)
     message.__dict__ = values
     return message
@@ -176,15 +178,57 @@ def _remember(tail: bytes) -> dict[str, Any] | None:
         record.ParseFromString(tail)
     except Exception:  # as above
         return None
-    if record.type or record.id or record.payload or record.headers:
+    if record.type or record.id or record.payload:
         return None
     values = {name: getattr(record, name) for name in _SCALARS}
-    values["headers"] = _NO_HEADERS
+    values["headers"] = dict(record.headers) if record.headers else _NO_HEADERS
     if len(tail) <= _LONGEST_SEEN:
         if len(_seen) >= _MOST_SEEN:
             _seen.clear()
         _seen[tail] = values
     return values
+
+
+def encode_completed(data: bytes, message: TaskMessage) -> bytes:
+    """`encode_task` of a message that was decoded from `data` and has got another retention and a time of completion.
+    What follows the id is the same for many tasks that end within one second, and is encoded once."""
+    found = _id_in(data)
+    if found is None or data[found[0] : found[1]] != message.id.encode():
+        return encode_task(message)
+    head, key = data[: found[1]], (data[found[1] :], message.queue, message.retention, message.completed_at)
+    tail = _completed.get(key)
+    if tail is not None:
+        return head + tail
+    encoded = encode_task(message)
+    if encoded.startswith(head) and len(key[0]) <= _LONGEST_SEEN:
+        if len(_completed) >= _MOST_SEEN:
+            _completed.clear()
+        _completed[key] = encoded[len(head) :]
+    return encoded
+
+
+_completed: dict[tuple[bytes, str, int, int], bytes] = {}
+
+
+def _id_in(data: bytes) -> tuple[int, int] | None:
+    """Where the id is in a message that begins with type, payload and id; None if it does not."""
+    try:
+        at = 2 + data[1]
+        if data[0] != _TYPE or data[1] > 127:
+            return None
+        if data[at] == _PAYLOAD:
+            length, shift, at = data[at + 1] & 127, 7, at + 1
+            while data[at] > 127:
+                at += 1
+                length |= (data[at] & 127) << shift
+                shift += 7
+            at += 1 + length
+        if data[at] != _ID or data[at + 1] > 127:
+            return None
+        end = at + 2 + data[at + 1]
+    except IndexError:
+        return None
+    return (at + 2, end) if end <= len(data) else None
 
 
 def cancelled(data: bytes, now: float) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from dataclasses import replace
@@ -13,7 +14,7 @@ from veredus.model.message import TaskMessage
 from veredus.model.redaction import Redact, Sensitive, redacted, redacted_bytes
 from veredus.model.verdict import CANCELED, End, Outcome
 from veredus.wire import lease_owner
-from veredus.wire.attempts import encode_attempt
+from veredus.wire.attempts import encode_attempt, encode_plain_attempt
 from veredus.worker.attempt import Attempt
 from veredus.worker.type_counts import UNKNOWN, TypeCounts
 
@@ -38,6 +39,7 @@ class AttemptRecords:
         """`counts` gets what failed, for the statistics. `why_lost` is the error of attempts whose lease was lost."""
         host = socket.gethostname() or "unknown-host"
         self._worker = f"{host}:{os.getpid()}:{lease_owner.worker_part(worker_id)}"
+        self._worker_json = json.dumps(self._worker)
         self._redact = redact
         self._tracebacks = tracebacks
         self._counts = counts or TypeCounts()
@@ -45,6 +47,9 @@ class AttemptRecords:
 
     def of(self, attempt: Attempt, outcome: Outcome, now: float, *, is_failure: bool = False) -> bytes:
         """The record of an attempt that this worker ran, which ends now. A failure is counted as an error."""
+        if outcome.error is None and not attempt.context.log_lines and not is_failure:
+            number, name = attempt.message.retried + 1, _outcome_name(outcome)
+            return encode_plain_attempt(number, name, self._worker_json, attempt.started_at, now)
         info = self._info(attempt, outcome, now)
         if is_failure:
             self._counts.note_error(attempt.queue, attempt.message.type, attempt.task_id, info)

@@ -15,7 +15,7 @@ from veredus.model.message import TaskMessage
 from veredus.model.retry import RetryDelayFunction, asynq_default
 from veredus.model.settlement import Archive, Complete, Done, Park, Requeue, Retry, Settlement
 from veredus.model.verdict import Action, End, Outcome, Verdict, is_poison, killed_text, write_failure
-from veredus.wire.messages import encode_task
+from veredus.wire.messages import encode_completed, encode_task
 from veredus.worker.attempt import Attempt
 from veredus.worker.attempt_records import AttemptRecords
 from veredus.worker.config import WorkerConfig
@@ -39,7 +39,7 @@ def settlement_for(
         return Done(task_id, owner, message.unique_key)
     if verdict.action is Action.COMPLETE:
         message.completed_at, message.retention = int(now), verdict.retention
-        data, record = encode_task(message), records.of(attempt, outcome, now)
+        data, record = encode_completed(attempt.data, message), records.of(attempt, outcome, now)
         return Complete(task_id, owner, message.unique_key, data, verdict.retention, outcome.result, record)
     if verdict.action is Action.RETRY:
         delay_of: RetryDelayFunction = mux.retry_delay(message.type, config.retry_delay)

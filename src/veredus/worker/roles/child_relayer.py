@@ -67,7 +67,7 @@ async def tell_parents(store: Store, ended: Sequence[EndedChild]) -> None:
 
 
 def portions(rows: Sequence[JoinRow]) -> Iterator[list[JoinRow]]:
-    """So many in one call that it does not hold up the server."""
+    """Outcomes that one call may store: more would hold up the server."""
     portion: list[JoinRow] = []
     size = 0
     for row in rows:
