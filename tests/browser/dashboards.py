@@ -125,6 +125,7 @@ class Shop(Place):
         app = shop.app
         app.enqueue_many_sync(shop.send.call(n) for n in range(200))
         shop.send.using(task_id="send-11").enqueue_sync(11)
+        shop.confirm.enqueue_sync(7)
         app.enqueue_many_sync(shop.resize.call(n) for n in range(120))
         app.enqueue_many_sync(
             app.call("later", {"n": n, "html": SCRIPT}, queue="mail", delay=3000 + n, task_id=f"later-{n:03}")

@@ -19,6 +19,11 @@ async def send(n: int) -> None:
         raise SkipRetry(f"550 no such mailbox {n}")
 
 
+@app.task(name="shop.mail.send_order_confirmation_to_the_customer", queue="mail")
+async def confirm(n: int) -> None:
+    raise SkipRetry(f"the server at smtp-{n}.provider.example.org closed the connection after a very long time")
+
+
 @app.task(name="image:resize", queue="images", retention=3600)
 async def resize(n: int) -> dict[str, int]:
     return {"width": n}
