@@ -68,11 +68,12 @@ def test_what_is_just_allowed_is_kept(name: str, value: Any, kept: Any) -> None:
     assert getattr(Options().merged({name: value}), name) == kept
 
 
-def test_a_group_runs_as_one_task_so_its_members_have_no_order() -> None:
-    ordered = Options().merged({"order_key": "k"})
-    with pytest.raises(ConfigError, match="either order_key or group"):
-        ordered.merged({"group": "g"})
-    assert ordered.merged({"group": "g", "order_key": None}).group == "g"
+@pytest.mark.parametrize("name", ["order_key", "limit_key"])
+def test_a_group_runs_as_one_task_so_its_members_have_no_order_and_no_limit(name: str) -> None:
+    keyed = Options().merged({name: "k"})
+    with pytest.raises(ConfigError, match=f"either {name} or group"):
+        keyed.merged({"group": "g"})
+    assert keyed.merged({"group": "g", name: None}).group == "g"
 
 
 @pytest.mark.parametrize(

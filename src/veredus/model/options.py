@@ -137,8 +137,9 @@ class Options:
             values["at"] = None
         if given.get("at") is not None:
             values["delay"] = None
-        if values["group"] is not None and values["order_key"] is not None:
-            raise ConfigError("order_key", values["order_key"], "either order_key or group: a group runs as one task")
+        for name in ("order_key", "limit_key"):
+            if values["group"] is not None and values[name] is not None:
+                raise ConfigError(name, values[name], f"either {name} or group: a group runs as one task")
         if values["unique_key"] is not None and not values["unique_for"]:
             if "unique_for" not in given:
                 raise ConfigError("unique_key", given.get("unique_key"), "unique_for too: how long the key is taken")

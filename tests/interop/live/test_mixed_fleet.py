@@ -91,6 +91,7 @@ def plan(rng: random.Random) -> Iterator[tuple[str, dict[str, Any], dict[str, An
         elif rng.random() < 0.1 and behave == "wait" and "order_key" not in options:
             options["group"] = rng.choice(GROUPS)
             options.pop("unique_for", None)  # Go leaves the locks of members behind until their time is over
+            options.pop("limit_key", None)
         if rng.random() < 0.1:
             payload["result"] = f"r{number}"
         yield kind, payload, options
