@@ -697,6 +697,25 @@ async def test_result_kept(url: str, redis_client: Any) -> None:
     assert 600 <= int(await redis_client.zscore(_key("completed"), handle.id)) - message["completed_at"] <= 601
 
 
+async def test_late_result(url: str, redis_client: Any) -> None:
+    """Go's client refuses the id for ever."""
+    app, key = _app(url), _key("t:same")
+    ways: list[dict[str, Any]] = [{}, {"delay": 60}, {"order_key": "k"}, {"group": "g"}, {"replace": True}]
+    for options in ways:
+        await redis_client.hset(key, "result", "late")
+        assert (await app.enqueue("t", b"", task_id="same", **options)).created
+        assert b"result" not in await redis_client.hgetall(key)
+        await redis_client.hset(key, "result", "in time")
+        with pytest.raises(TaskIdConflict):
+            await app.enqueue("t", b"", task_id="same", **options)
+        await app.inspector().delete("default", "same")
+    await redis_client.hset(key, "msg", b"\xff")
+    with pytest.raises(TaskIdConflict):
+        await app.enqueue("t", b"", task_id="same")
+    await redis_client.delete(key)
+    await app.close()
+
+
 async def test_archive_releases_lock(url: str, redis_client: Any) -> None:
     app = _app(url)
 

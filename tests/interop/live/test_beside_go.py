@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.integration.support import FAST, Look
-from tests.interop.live.peer import go_peer
+from tests.interop.live.peer import GoError, go_peer
 from tests.interop.live.python_side import PythonSide
+from tests.interop.live.rows import key, now_of
 from tests.support.keyspace import check_invariant
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import until
@@ -169,6 +170,33 @@ async def test_a_task_that_was_deleted_while_somebody_waits_is_gone(program: Pat
         await peer.do("delete", queue="other", id=handle.id)
         with pytest.raises(ResultGone):
             await waiting
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 60}, {"order_key": "k"}, {"group": "g"}, {"replace": True}], ids=str)
+async def test_a_result_that_go_writes_after_its_task_is_gone_does_not_take_the_id(
+    program: Path, url: str, redis_client: Any, options: dict[str, Any]
+) -> None:
+    """late-result: it stood still, and meanwhile we have run the task."""
+    side, look = PythonSide(url), Look(redis_client, "shared")
+    async with side.app as app, go_peer(program, url) as peer:
+        await peer.serve("py:work", queue="shared")
+        await app.enqueue("py:work", {"behave": "write late", "ms": 100}, queue="shared", task_id="same")
+        await until(lambda: peer.began)
+        peer.freeze()
+        try:
+            await redis_client.zadd(key("lease"), {"same": await now_of(redis_client) - 31})
+            async with app.worker("shared", **FAST):
+                await look.ends("same", "gone")
+        finally:
+            peer.thaw()
+        await until(lambda: redis_client.exists(look.task("same")))
+        assert await look.fields("same") == {"result": b"late"}
+        with pytest.raises(GoError, match="conflicts"):
+            await peer.enqueue("py:work", queue="shared", task_id="same")
+        again = await app.enqueue("py:other", {}, queue="shared", task_id="same", **options)
+        assert again.created
+        assert "result" not in await look.fields("same")
+    assert await check_invariant(redis_client) == []
 
 
 async def test_a_retention_that_go_asked_for_is_kept_as_it_is(program: Path, url: str, redis_client: Any) -> None:

@@ -1,4 +1,4 @@
--- NEEDS  clock
+-- NEEDS  clock task_exists
 
 -- lock_seconds: how long the unique lock of a new task is kept that becomes due after `wait_ms`.
 local function lock_seconds(unique_ttl, wait_ms)
@@ -8,7 +8,7 @@ end
 -- refusal: why a new task is refused: 0 the id exists, -1 another task holds the unique lock; nil if it is not, and then the lock
 -- is taken. The id comes first: a refused id must not leave a lock behind. `is_free`: it is known that no such id exists.
 local function refusal(key, id, unique_key, unique_ttl, wait_ms, is_free)
-  if not is_free and redis.call('EXISTS', key) == 1 then return 0 end
+  if not is_free and task_exists(key) then return 0 end
   if unique_key == '' then return nil end
   local seconds = lock_seconds(unique_ttl, wait_ms)
   return not redis.call('SET', unique_key, id, 'NX', 'EX', seconds) and -1 or nil

@@ -75,24 +75,27 @@ func (p *Peer) inspect(order Order) (any, error) {
 }
 
 func (p *Peer) list(order Order) (any, error) {
-	i, size := p.inspector, asynq.PageSize(10000)
+	i, size := p.inspector, []asynq.ListOption{asynq.PageSize(10000)}
+	if order.Page > 0 {
+		size = []asynq.ListOption{asynq.PageSize(order.Count), asynq.Page(order.Page)}
+	}
 	var infos []*asynq.TaskInfo
 	var err error
 	switch order.State {
 	case "pending":
-		infos, err = i.ListPendingTasks(order.Queue, size)
+		infos, err = i.ListPendingTasks(order.Queue, size...)
 	case "active":
-		infos, err = i.ListActiveTasks(order.Queue, size)
+		infos, err = i.ListActiveTasks(order.Queue, size...)
 	case "scheduled":
-		infos, err = i.ListScheduledTasks(order.Queue, size)
+		infos, err = i.ListScheduledTasks(order.Queue, size...)
 	case "retry":
-		infos, err = i.ListRetryTasks(order.Queue, size)
+		infos, err = i.ListRetryTasks(order.Queue, size...)
 	case "archived":
-		infos, err = i.ListArchivedTasks(order.Queue, size)
+		infos, err = i.ListArchivedTasks(order.Queue, size...)
 	case "completed":
-		infos, err = i.ListCompletedTasks(order.Queue, size)
+		infos, err = i.ListCompletedTasks(order.Queue, size...)
 	case "aggregating":
-		infos, err = i.ListAggregatingTasks(order.Queue, order.Group, size)
+		infos, err = i.ListAggregatingTasks(order.Queue, order.Group, size...)
 	default:
 		err = fmt.Errorf("unknown state %q", order.State)
 	}

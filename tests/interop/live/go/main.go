@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/hibiken/asynq"
@@ -22,14 +23,17 @@ type Order struct {
 	Count   int     `json:"count"`
 	Options Options `json:"options"`
 
-	Serve ServeConfig `json:"serve"`
-	Cron  string      `json:"cron"`
+	Serve    ServeConfig `json:"serve"`
+	Cron     string      `json:"cron"`
+	Periodic []Periodic  `json:"periodic"`
 
 	Queue string `json:"queue"`
 	ID    string `json:"id"`
 	Group string `json:"group"`
 	State string `json:"state"`
 	Force bool   `json:"force"`
+	// Page counts from 1; 0 for everything.
+	Page int `json:"page"`
 }
 
 // Peer holds one of everything that Asynq has.
@@ -39,6 +43,8 @@ type Peer struct {
 	inspector *asynq.Inspector
 	server    *asynq.Server
 	scheduler *asynq.Scheduler
+	manager   *asynq.PeriodicTaskManager
+	periodic  provider
 }
 
 var printing sync.Mutex
@@ -69,12 +75,18 @@ func (p *Peer) obey(order Order) (any, error) {
 		return p.sendStruct(order)
 	case "schedule":
 		return p.schedule(order)
+	case "manage":
+		return nil, p.manage(order.Periodic)
 	default:
 		return p.inspect(order)
 	}
 }
 
 func (p *Peer) stop() {
+	if p.manager != nil {
+		p.manager.Shutdown()
+		p.manager = nil
+	}
 	if p.scheduler != nil {
 		p.scheduler.Shutdown()
 		p.scheduler = nil
@@ -85,8 +97,16 @@ func (p *Peer) stop() {
 	}
 }
 
+// connection also takes the URL of one node of a cluster.
+func connection(url string) (asynq.RedisConnOpt, error) {
+	if node, found := strings.CutPrefix(url, "redis+cluster://"); found {
+		return asynq.RedisClusterClientOpt{Addrs: []string{node}}, nil
+	}
+	return asynq.ParseRedisURI(url)
+}
+
 func main() {
-	redis, err := asynq.ParseRedisURI(os.Args[1])
+	redis, err := connection(os.Args[1])
 	if err != nil {
 		panic(err)
 	}

@@ -24,6 +24,7 @@ type ServeConfig struct {
 	ShutdownMs   int64          `json:"shutdown_ms"`
 	// NoFailure lets IsFailure say of every error that it is none.
 	NoFailure bool `json:"no_failure"`
+	Strict    bool `json:"strict"`
 }
 
 // Behaviour is what a payload asks its handler to do. A payload that is something else is simply run.
@@ -31,9 +32,14 @@ type Behaviour struct {
 	Behave string `json:"behave"`
 	Ms     int64  `json:"ms"`
 	Result string `json:"result"`
+	// Raw is a result that need not be text.
+	Raw []byte `json:"raw"`
 	// Times is how many attempts behave so; later ones succeed. 0 for all.
 	Times int `json:"times"`
 }
+
+// errLimited is no failure, as that of a rate limit in a Go service.
+var errLimited = errors.New("over the limit")
 
 func (p *Peer) serve(config ServeConfig) error {
 	mux := asynq.NewServeMux()
@@ -43,14 +49,12 @@ func (p *Peer) serve(config ServeConfig) error {
 	settings := asynq.Config{
 		Concurrency: config.Concurrency, Queues: config.Queues, LogLevel: asynq.FatalLevel,
 		ShutdownTimeout: ms(max(config.ShutdownMs, 5000)), GroupGracePeriod: ms(max(config.GroupGraceMs, 1000)), GroupMaxSize: config.GroupSize,
-		TaskCheckInterval: ms(config.CheckMs), DelayedTaskCheckInterval: ms(config.CheckMs),
+		TaskCheckInterval: ms(config.CheckMs), DelayedTaskCheckInterval: ms(config.CheckMs), StrictPriority: config.Strict,
 	}
 	if config.RetryMs > 0 {
 		settings.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return ms(config.RetryMs) }
 	}
-	if config.NoFailure {
-		settings.IsFailure = func(error) bool { return false }
-	}
+	settings.IsFailure = func(err error) bool { return err != nil && !config.NoFailure && !errors.Is(err, errLimited) }
 	if config.GroupGraceMs > 0 {
 		settings.GroupAggregator = asynq.GroupAggregatorFunc(aggregate)
 	}
@@ -112,12 +116,20 @@ func run(ctx context.Context, task *asynq.Task, config ServeConfig) (err error) 
 		return nil
 	}
 	if wanted.Result != "" {
-		if _, err := task.ResultWriter().Write([]byte(wanted.Result)); err != nil {
+		wanted.Raw = []byte(wanted.Result)
+	}
+	if wanted.Raw != nil {
+		if _, err := task.ResultWriter().Write(wanted.Raw); err != nil {
 			return err
 		}
 	}
 	if wanted.Times > 0 && retried >= wanted.Times {
 		return nil
+	}
+	if wanted.Behave == "write late" {
+		time.Sleep(ms(wanted.Ms))
+		_, err := task.ResultWriter().Write([]byte("late"))
+		return err
 	}
 	return behave(ctx, wanted)
 }
@@ -126,6 +138,10 @@ func behave(ctx context.Context, wanted Behaviour) error {
 	switch wanted.Behave {
 	case "fail":
 		return errors.New("told to fail")
+	case "fail in bytes":
+		return errors.New("told to fail: \xff\xfe")
+	case "limited":
+		return errLimited
 	case "skip":
 		return fmt.Errorf("told to skip: %w", asynq.SkipRetry)
 	case "revoke":
