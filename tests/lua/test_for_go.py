@@ -92,6 +92,16 @@ async def test_a_type_that_go_does_not_know_is_not_left(q: Queue) -> None:
     assert await take(q, HALF + "\2slow\0") == ([FOR_GO[1]], [FOR_GO[0]])
 
 
+async def test_while_one_task_is_on_trial_no_other_of_its_type_is_left(q: Queue) -> None:
+    """Also when Go has just taken it: this worker has yet to learn that."""
+    await put(q, *OURS[:3])
+    trial = f"50 1500 10\3t\0{OURS[1]}\0"
+    assert await take(q, trial, wanted=1) == ([OURS[0]], [])
+    assert await take(q, trial, number=2) == ([OURS[2]], [OURS[1]])
+    await put(q, OURS[3], FOR_GO[0])
+    assert await take(q, "50 1500 10\3t\0gone\0", number=3) == ([OURS[1], OURS[3], FOR_GO[0]], [])
+
+
 async def test_of_a_type_that_was_not_tried_one_task_is_left_whatever_its_id(q: Queue) -> None:
     await put(q, *OURS[:3])
     await put(q, *OURS[3:5], type="slow")

@@ -56,6 +56,15 @@ def test_a_task_that_go_took_ends_the_growing() -> None:
     assert share.terms(20.0 + FIRST_BREAK)
 
 
+def test_while_a_trial_is_left_it_is_named_so_that_no_other_one_is() -> None:
+    share = tried(shared(), "first")
+    share.found("t", "first", "", b"")
+    share.answered([], [("known", "t"), ("trial", "u"), ("odd\0", "v")], 0.0)
+    assert share.terms(0.0) == "50 2000 10\1t\0\3u\0trial\0"
+    share.answered([], [], 0.0)
+    assert share.terms(0.0).startswith("50 2000 10\1t\0\2")
+
+
 def test_what_is_taken_before_go_had_its_time_is_no_reason_for_a_break() -> None:
     """A second trial was left in the call that saw the first one gone; while the first is looked at, none is left."""
     share = shared()

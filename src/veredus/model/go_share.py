@@ -19,6 +19,7 @@ FIRST_BREAK, LONGEST_BREAK = 10.0, 60.0
 """Seconds for which nothing is left after Go took nothing: it is busy or gone. Grows each time."""
 MOST_TYPES = 1000
 
+_SEPARATORS = re.compile("[\0-\3]")
 _NO_HANDLER = re.compile(rb'handler not found for task "([^"]+)"')
 
 
@@ -60,7 +61,12 @@ class GoShare:
             return ""
         known = "".join(f"\1{name}\0" for name in self._for_go)
         not_left = "".join(f"\2{name}\0" for name in self._not_for_go | self.trials.keys())
-        return f"{self.percent} {round(POLL * 1000)} {self._most}{known}{not_left}"
+        trials = [(name, task_id) for task_id, name in self._left.items() if self._is_trial(task_id, name)]
+        tried = "".join(f"\3{name}\0{task_id}\0" for name, task_id in trials)
+        return f"{self.percent} {round(POLL * 1000)} {self._most}{known}{not_left}{tried}"
+
+    def _is_trial(self, task_id: str, name: str) -> bool:
+        return name not in self._for_go and not _SEPARATORS.search(task_id)
 
     def runs_in_go(self, name: str) -> bool:
         """Whether a Go server has run a task of this type."""
