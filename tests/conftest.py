@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import servers
 from tests.support.clusters import Nodes
 from tests.support.leaks import SharedServers, nothing_left_behind
+from tests.support.loops import nothing_left
 from tests.support.sentinels import Sentinels
 from tests.support.servers import RealServer
 from tests.support.waiting import PATIENCE
@@ -156,3 +157,9 @@ async def store(url: str) -> AsyncIterator[Store]:
     store = Store(connect(url, timeout=PATIENCE))  # not five seconds: see RealServer.start
     yield store
     await store.close()
+
+
+@pytest.fixture(autouse=True)
+async def _nothing_left_in_the_loop() -> AsyncIterator[None]:
+    yield
+    await nothing_left()

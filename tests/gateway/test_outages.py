@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.support import JsonClient, gateway
+from tests.support.loops import nothing_left
 from tests.support.servers import RealServer
 from tests.support.waiting import pause, until
 from veredus import App
@@ -45,6 +46,21 @@ async def test_redis_away_keeps_the_sockets_refuses_requests_and_goes_on(new_ser
             await app.push("still here", session=client.sid)
             assert (await client.frame("msg"))["body"] == "still here"
             await until(lambda: not gw.not_ready(), what="ready again")
+
+
+async def test_a_gateway_that_stops_during_an_outage_leaves_nothing_behind(new_server: NewServer) -> None:
+    """No read of the log and no ack that is tried again and again, with a store that is closed."""
+    server = new_server()
+    async with App(server.url, timeout=0.3) as app:
+        async with gateway(app, position_check=0.1, heartbeat=0.3) as gw:
+            client = await JsonClient.open(gw, "ada")
+            await app.push("one", session=client.sid)
+            await client.frame("msg")
+            server.freeze()
+            await client.ack()
+            await until(lambda: gw.delivery.degraded and gw.delivery._reads, what="the log is read again and again")
+        await nothing_left()
+        server.thaw()
 
 
 async def test_a_server_that_came_back_empty_lets_clients_begin_new_sessions(new_server: NewServer) -> None:

@@ -237,6 +237,30 @@ async def test_an_archive_without_room_refuses_and_says_how_many(q: Bench, where
     assert await check_invariant(q.client) == []
 
 
+@pytest.mark.parametrize("state", ["pending", "scheduled", "retry", "archived", "completed", "aggregating"])
+@pytest.mark.parametrize("verb", ["run", "archive", "delete"])
+async def test_all_at_once_have_the_effects_of_one_by_one(q: Bench, verb: str, state: str) -> None:
+    """Every key, field and score, whether all are asked for or those that fit a search."""
+    if state == {"run": "pending", "archive": "archived"}.get(verb):
+        return  # they are there already
+
+    async def filled() -> None:
+        await q.client.flushall()
+        q.number = 0
+        await q.fill(state, "a", "b", "c", type="x")
+        await q.client.hset(q.task("b"), "unique_key", q.lock())
+        await q.client.set(q.lock(), "b", ex=600)
+
+    await filled()
+    for one in await q.inspector.tasks("q", state, group="g" if state == "aggregating" else None):
+        await getattr(q.inspector, verb)("q", one.id)
+    expected = await q.everything()
+    for where in (None, Query(type="x")):
+        await filled()
+        result = await getattr(q.inspector, f"{verb}_all")("q", state, where=where)
+        assert (result.done, await q.everything()) == (3, expected)
+
+
 @pytest.mark.parametrize("state", ["scheduled", "retry", "archived", "completed", "aggregating"])
 async def test_all_groups_or_one_and_all_that_fit(q: Bench, inspector: Inspector, state: str) -> None:
     await q.fill(state, "a1", "a2", type="x", lock="")

@@ -15,9 +15,11 @@ from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import PATIENCE, forever, until, until_sync
 from veredus import App
 from veredus.events import LeaseWasLost, TaskOverran, TaskRecovered
+from veredus.model.verdict import Verdict
 from veredus.store.store import Store, connect
 from veredus.store.tasks.work import Work
 from veredus.wire import keys
+from veredus.worker.judge import Judge
 
 
 async def _take_and_vanish(
@@ -216,6 +218,31 @@ async def test_tasks_of_a_worker_that_has_gone_are_recovered_at_once(app: App, u
         (1, "retry", "asynq: task lease expired")
     }
     assert await look.counters() == (10, 5)  # a lost lease counts as a failed attempt
+
+
+@VALKEY_ONLY
+async def test_a_task_that_a_defect_left_unsettled_is_recovered_when_its_lease_ends(
+    app: App, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker no longer renews the lease, and has its slot free again."""
+    runs: list[int] = []
+    succeeded = Judge.succeeded
+
+    @app.task
+    async def task() -> None:
+        runs.append(1)
+
+    def fails_once(self: Judge, *args: Any) -> Verdict:
+        if len(runs) == 1:
+            raise RuntimeError("a defect")
+        return succeeded(self, *args)
+
+    monkeypatch.setattr(Judge, "succeeded", fails_once)
+    async with app.worker(**FAST, concurrency=1) as worker:
+        handle = await task.enqueue()
+        await until(lambda: len(runs) == 1 and worker._in_flight.busy == 0)
+        await look.ends(handle.id, "gone")
+    assert runs == [1, 1]
 
 
 async def test_tasks_of_a_queue_that_nobody_serves_are_recovered(app: App, url: str, look: Look) -> None:

@@ -19,7 +19,7 @@ from veredus.dashboard.forms import Form
 from veredus.dashboard.read_routes import READINGS
 from veredus.errors import ConfigError, ConnectionLost
 from veredus.events import Event, TaskEnded
-from veredus.model.type_stats import HOURS_KEPT, MINUTE, OTHERS, Counted, Window
+from veredus.model.type_stats import HOURS_KEPT, MINUTE, OTHERS, Counted, Durations, Window
 from veredus.process.outage_log import OutageLog
 from veredus.store.store import Store
 from veredus.store.tasks.stats import MOST_GROUPS, MOST_TYPES, ErrorRow, Stats, TypeRow
@@ -174,6 +174,17 @@ async def test_a_record_counts_once_and_is_repeated_until_it_is_answered(store: 
         (1_800_000_000, 1, 0, 1),
         (1_800_000_060, 2, 2, 0),
     }
+
+
+async def test_what_several_workers_count_in_one_span_is_summed(store: Store) -> None:
+    stats, minute = Stats(store.redis), 30_000_000
+    assert await stats.record("q", "w1", 1, [TypeRow(minute, "t", 3, 1, "70000 5:2 9:1", "40000 1:3")], [])
+    assert await stats.record("q", "w2", 1, [TypeRow(minute, "t", 4, 2, "30000 9:3 -2:1", "5000 1:2")], [])
+    assert await stats.record("q", "w1", 2, [TypeRow(minute, "t", 1, 0, "1000 5:1", "0")], [])
+    sums = Counted(8, 3, Durations(101, {5: 3, 9: 4, -2: 1}), Durations(45, {1: 5}))
+    for seconds in (3600, HOURS_KEPT):
+        ((_, _, counted),) = await stats.types(["q"], Window.last(seconds, minute * 60 + 30))
+        assert counted == sums
 
 
 async def test_all_keys_expire_and_have_room_for_only_so_many_names(store: Store, redis_client: Any) -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from tests.integration.support import FAST, Look
-from tests.support.servers import RealServer
+from tests.support.loops import nothing_left
+from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.waiting import PATIENCE, pause, until
 from veredus import App, WorkerStopped
+from veredus.errors import StoreError
+from veredus.store.tasks.work import Batch, DequeueRequest
 from veredus.wire import keys
 from veredus.worker.config import WorkerConfig
+from veredus.worker.roles.processor import LONG_CALL
 from veredus.worker.shared_beat import SharedBeat
 from veredus.worker.worker import EXIT_RECYCLE, Worker
 
@@ -46,6 +51,70 @@ async def test_running_handlers_finish(app: App, look: Look) -> None:
     assert sorted(finished) == ["loop", "thread"]
     assert await look.counters() == (2, 0)
     assert await look.active() == []
+
+
+@VALKEY_ONLY
+@pytest.mark.parametrize("kind", ["worker", "scheduler", "gateway"])
+async def test_what_has_stopped_has_no_connection_and_no_timer_left(app: App, server: RealServer, kind: str) -> None:
+    """Whoever holds it need not wait until it is collected."""
+
+    @app.task
+    async def task() -> None: ...
+
+    app.schedule("@every 1h", task.call())
+    await task.enqueue()  # so that the app has its own connection
+
+    def others() -> set[str]:
+        return {row.split(" ")[0] for row in server.connections()}
+
+    before = others()
+    made: Any = {
+        "worker": lambda: app.worker(**FAST),
+        "scheduler": app.scheduler,
+        "gateway": lambda: app.gateway(ws="127.0.0.1:0", quic="off", http="off"),
+    }[kind]()
+    async with made:
+        await until(lambda: others() - before)
+    await until(lambda: not others() - before, what=f"the connections of a {kind} closed")
+    await nothing_left()
+    assert made, "it is still held"
+
+
+@VALKEY_ONLY
+@pytest.mark.parametrize("by_node", [False, True], ids=["one server", "node by node"])
+async def test_what_is_handed_out_while_it_stops_is_run_or_given_back(app: App, look: Look, by_node: bool) -> None:
+    """A node of a cluster may answer long after the others: the worker ends only when it knows what it was given."""
+    replied, go_on = asyncio.Event(), asyncio.Event()
+    ran: list[int] = []
+
+    @app.task
+    async def task() -> None:
+        ran.append(1)
+
+    worker = app.worker(**FAST)
+    async with worker:
+        if by_node:
+            worker._roles.processor._by_node = lambda queues: [[queue] for queue in queues]
+        dequeue_each = worker._execution.work.dequeue_each
+
+        async def late(requests: Sequence[DequeueRequest]) -> list[Batch | StoreError]:
+            replies = await dequeue_each(requests)
+            if any(isinstance(reply, Batch) and reply.rows for reply in replies):
+                replied.set()
+                await go_on.wait()
+            return replies
+
+        worker._roles.processor._work.dequeue_each = late  # type: ignore[method-assign]
+        handle = await task.enqueue()
+        await asyncio.wait_for(replied.wait(), PATIENCE)
+        stopping = asyncio.create_task(worker.stop())
+        await until(lambda: worker._roles.processor.stopping.is_set())
+        await pause(LONG_CALL + 0.1, proves="the worker waits for the answer")
+        assert not stopping.done()
+        go_on.set()
+        await stopping
+    assert await look.scores("lease") == {}
+    assert (await look.state(handle.id), ran) in (("pending", []), ("gone", [1]))
 
 
 @pytest.mark.parametrize("count", [5, 450], ids=["few", "more than one batch"])

@@ -61,6 +61,15 @@ class Log:
         self.generations[created.sid] = created.generation
         return created
 
+    async def create_used(self, user: str = "bob", **settings: Any) -> Created:
+        """A session that has acknowledged all that it was sent: nothing of that counts any more."""
+        created = await self.create(user, **settings)
+        for seq, text in enumerate(("one", "two", "three" * 50), 1):
+            assert (await self.push(created.sid, text))[0].seq == seq
+            assert await self.store.outbox.ack([(created.sid, seq, 0)]) == ["ok"]
+        assert await self.entries(created.sid) == []
+        return created
+
     async def attach(self, sid: str, cursor: Cursor, **settings: Any) -> Attached:
         """With the right secret, and a new one each time, unless told otherwise."""
         before = self._secrets.get(sid, "h0")

@@ -15,6 +15,9 @@ from veredus.wire import session_keys as keys
 from veredus.wire.frames import decode_stored
 from veredus.wire.log_entries import Hint
 
+NEW_OR_USED = pytest.mark.parametrize("is_used", [False, True], ids=["new", "used"])
+"""A session begins empty; so is one that has acknowledged everything, whatever its numbers are by then."""
+
 
 async def test_bound_while_it_runs_and_given_with_the_response(log: Log) -> None:
     sid = (await log.create()).sid
@@ -155,9 +158,12 @@ async def test_an_answer_before_its_request_releases_what_was_bound(log: Log) ->
     assert not any(key.endswith(":bd") for key in await log.everything())
 
 
-async def test_what_a_missing_request_releases_goes_beyond_the_quota_by_so_much_and_no_more(log: Log) -> None:
+@NEW_OR_USED
+async def test_what_a_missing_request_releases_goes_beyond_the_quota_by_so_much_and_no_more(
+    log: Log, is_used: bool
+) -> None:
     """By 64 entries and as many KiB, as with a response; the rest is dropped, and counted."""
-    sid = (await log.create(quota=Quota(entries=2))).sid
+    sid = (await (log.create_used if is_used else log.create)(quota=Quota(entries=2))).sid
     await log.push(sid, "p1", "p2")
     for rid, number in ((5, 64), (6, 10)):
         for i in range(number):
@@ -170,8 +176,11 @@ async def test_what_a_missing_request_releases_goes_beyond_the_quota_by_so_much_
     assert (meta["hb"], meta["hy"]) == ("0", "0")
 
 
-async def test_what_a_missing_request_releases_goes_beyond_the_quota_of_bytes_by_so_much_and_no_more(log: Log) -> None:
-    sid = (await log.create(quota=Quota(bytes=200_000))).sid
+@NEW_OR_USED
+async def test_what_a_missing_request_releases_goes_beyond_the_quota_of_bytes_by_so_much_and_no_more(
+    log: Log, is_used: bool
+) -> None:
+    sid = (await (log.create_used if is_used else log.create)(quota=Quota(bytes=200_000))).sid
     await log.push(sid, "x" * 190_000)
     for text in ("y" * 60_000, "z" * 60_000, "small"):
         assert (await log.bind(sid, 5, BEFORE, text)).status is PushStatus.HELD
@@ -243,8 +252,9 @@ async def test_a_bound_one_has_its_key_and_its_ttl(log: Log) -> None:
     assert [entry.expiry for entry in await log.entries(sid)] == [log.now + 5000, 0]
 
 
-async def test_a_response_finds_room_and_what_is_bound_up_to_the_hard_cap(log: Log) -> None:
-    sid = (await log.create(quota=Quota(entries=2))).sid
+@NEW_OR_USED
+async def test_a_response_finds_room_and_what_is_bound_up_to_the_hard_cap(log: Log, is_used: bool) -> None:
+    sid = (await (log.create_used if is_used else log.create)(quota=Quota(entries=2))).sid
     await log.push(sid, "p1", "p2")
     await log.accept(sid, 1)
     for i in range(40):
@@ -261,11 +271,12 @@ async def test_a_response_finds_room_and_what_is_bound_up_to_the_hard_cap(log: L
     assert (await log.texts(sid))[-1] == "response"
 
 
+@NEW_OR_USED
 @pytest.mark.parametrize(("missing", "dropped"), [(0, 0), (1, 1)])
-async def test_what_is_bound_finds_room_to_the_last_byte(log: Log, missing: int, dropped: int) -> None:
+async def test_what_is_bound_finds_room_to_the_last_byte(log: Log, is_used: bool, missing: int, dropped: int) -> None:
     befores, response = [tail("b" * 50_000), tail("c" * 50_000)], tail("r" * 1000, kind=Kind.RESPONSE, rid=1)
     quota = sum(len(one) + 24 for one in befores) + len(response) - 64 * 1024
-    sid = (await log.create(quota=Quota(bytes=quota - missing))).sid
+    sid = (await (log.create_used if is_used else log.create)(quota=Quota(bytes=quota - missing))).sid
     await log.accept(sid, 1)
     responded = await log.store.outbox.respond(sid, 1, response, befores)
     assert responded.dropped == dropped
@@ -325,8 +336,9 @@ async def test_what_shall_be_dropped_at_a_failure_is_sent_with_a_success(log: Lo
     assert await log.texts(sid) == ["b", "response"]
 
 
-async def test_with_a_response_go_as_many_bytes_as_the_hard_cap_leaves(log: Log) -> None:
-    sid = (await log.create(quota=Quota(bytes=200_000))).sid
+@NEW_OR_USED
+async def test_with_a_response_go_as_many_bytes_as_the_hard_cap_leaves(log: Log, is_used: bool) -> None:
+    sid = (await (log.create_used if is_used else log.create)(quota=Quota(bytes=200_000))).sid
     await log.push(sid, "x" * 190_000)
     await log.accept(sid, 1)
     for text in ("y" * 60_000, "z" * 60_000):

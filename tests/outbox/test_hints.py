@@ -83,6 +83,8 @@ async def test_a_deaf_connection_is_red_and_replaced(log: Log) -> None:
         await until(lambda: hints.healthy, what="green")
         await log.push(sid, "a")
         await until(lambda: len(heard.rows) == 1)
+        listening_now = await log.client.client_list(_type="pubsub")
+        assert len(listening_now) == 1, "the deaf one is closed"
 
 
 @VALKEY_ONLY

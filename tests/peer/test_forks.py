@@ -16,7 +16,7 @@ async def test_a_fork_cannot_use_the_session_of_its_parent_but_may_connect(eithe
 
         async def use() -> list[str]:
             said = []
-            for call in (lambda: peer.request("echo", 1), peer.receive, peer.wait_closed):
+            for call in (lambda: peer.request("echo", 1), peer.receive, peer.wait_closed, peer.__aenter__):
                 try:
                     await call()
                 except SessionClosed as exc:
@@ -28,8 +28,8 @@ async def test_a_fork_cannot_use_the_session_of_its_parent_but_may_connect(eithe
             return said
 
         said = await in_a_fork(lambda: asyncio.run(use()))
-        assert said[3:] == ["of the fork"]
-        assert all("call connect() again after a fork" in text for text in said[:3])
+        assert said[4:] == ["of the fork"]
+        assert all("call connect() again after a fork" in text for text in said[:4])
         assert await peer.request("echo", "of the parent") == "of the parent"
         assert [hello.token for hello in either.hellos] == ["ada", "bob"]
 

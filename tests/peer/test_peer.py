@@ -478,12 +478,15 @@ async def test_the_gateways_word_about_a_request_can_be_awaited_alone(gateway: S
         accepted = peer.submit("echo", 1)
         await accepted.accepted()
         assert await accepted == 1
+        unanswered = peer.submit("hang")
+        await unanswered.accepted()
+        assert not unanswered.done, "its answer is not waited for"
         refused = peer.submit("nope")
         with pytest.raises(RequestRejected, match="no action nope"):
             await refused.accepted()
         assert await peer.request("hang", no_reply=True) is None
         assert gateway.requests[-1].no_reply
-        assert peer.stats()["open_requests"] == 0
+        assert peer.stats()["open_requests"] == 1
 
 
 async def test_a_group_is_asked_for_again_until_it_is_answered(

@@ -16,7 +16,8 @@ from veredus import App, ConfigError, NotConfirmed, NotReady, TaskIdConflict
 from veredus.model.options import Options
 from veredus.store.connection.replication import Replication
 from veredus.store.inspect.checkups import RENAME_DAMAGED
-from veredus.store.store import connect
+from veredus.store.store import Store, connect
+from veredus.store.tasks.intake import NewTask
 from veredus.wire import keys
 
 New = Callable[..., RealServer]
@@ -70,6 +71,22 @@ async def test_every_kind_of_task_is_on_the_replica_when_it_counts_as_sent(new_s
     assert calls_of(master, "wait") == waits, "a call may ask for less than its app"
     app.close_sync()
     await app.close()
+
+
+async def test_a_store_closes_the_connections_that_confirm_too(new_server: New) -> None:
+    master, _ = pair(new_server)
+    before = {row.split(" ")[0] for row in master.connections()}
+    store = Store(connect(master.url))
+    await store.intake_with("replica").add("q", NewTask("a", b""))
+    await store.intake.add("q", NewTask("b", b""))
+
+    def ours() -> set[str]:
+        return {row for row in master.connections() if row.split(" ")[0] not in before}
+
+    assert len(ours()) == 2
+    await store.close()
+    await until(lambda: not ours(), what="the connections closed")
+    assert store.intake_with("replica"), "they do not end only because nobody holds them any more"
 
 
 async def test_many_callers_share_one_confirmation(new_server: New) -> None:

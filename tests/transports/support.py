@@ -151,6 +151,7 @@ class House:
         self.kind = kind
         self.config = config
         self.desks: list[Desk] = []
+        self.clients: list[Handler] = []
         self.listener: Any = None
         self.make: Callable[[LinkConfig], Desk] = Desk
 
@@ -166,6 +167,7 @@ class House:
         """A bare connection: whatever is sent on it is sent as it is. With its notes, if no handler is given."""
         host, port = self.listener.address
         notes = handler or Notes()
+        self.clients.append(notes)
         if self.kind == "websocket":
             await connect_websocket(f"ws://{host}:{port}/", notes, **options)
         else:
@@ -178,6 +180,9 @@ class House:
         for desk in self.desks:
             if desk.transport is not None and desk.end is None:
                 desk.transport.abort()
+        for client in self.clients:
+            if isinstance(client, Notes) and client.transport is not None and client.end is None:
+                client.transport.abort()
 
 
 @asynccontextmanager

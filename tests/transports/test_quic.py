@@ -7,7 +7,9 @@ import random
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock, patch
 
 import pytest
 from aioquic.asyncio.client import connect as library_connect
@@ -25,7 +27,9 @@ from veredus.link.transports.base import ABNORMAL
 from veredus.link.transports.certificate import VALID_FOR, make_local_certificate
 from veredus.link.transports.quic import connect_quic, listen_quic
 from veredus.link.transports.quic_library import ResettableConnection
+from veredus.link.transports.quic_port import MAX_WAITING, TURN, QuicPort, _ServedTransport
 from veredus.link.transports.quic_reset import reset_packet, reset_token
+from veredus.link.transports.quic_transport import QuicTransport
 from veredus.model.frames import ALPN, Accept, CloseCode, Hello, Message, Request, Welcome
 from veredus.model.hosts import is_loopback
 
@@ -115,6 +119,62 @@ async def test_a_connection_that_is_made_no_longer_counts_as_unfinished() -> Non
         notes = await one.connect()
         await greet(notes)
         await until(lambda: not one.listener._port.handshaking, what="the end of the handshake")
+
+
+class Slow(QuicPort):
+    """On a loop that reads all its datagrams at one instant; each of them is work for a whole turn."""
+
+    def __init__(self, admission: Any = None) -> None:
+        super().__init__(
+            QuicConfiguration(is_client=False), Notes, accept=None, admission=admission, handshake_timeout=1.0,
+            retry_above=1, datagram_rate=1000, reset_key=b"key",
+        )  # fmt: skip
+        self.loop = self._loop
+        self._loop = cast(Any, SimpleNamespace(time=lambda: 1.0, call_soon=self.loop.call_soon))
+        self.seen: list[bytes] = []
+
+    def _process(self, data: bytes, address: Any) -> None:
+        self.seen.append(data)
+        self._work += TURN
+
+
+async def test_datagrams_that_take_longer_than_a_turn_leave_turns_to_others_and_keep_their_order() -> None:
+    port, turns = Slow(), list[int]()
+    for number in range(5):
+        port.datagram_received(b"%d" % number, ("127.0.0.1", 1))
+    assert port.seen == [b"0"]
+    while len(port.seen) < 5:
+        turns.append(len(port.seen))
+        await asyncio.sleep(0)
+    assert port.seen == [b"0", b"1", b"2", b"3", b"4"]
+    assert turns == [1, 2, 3, 4]
+    port.datagram_received(b"5", ("127.0.0.1", 1))
+    await until(lambda: port.seen[-1] == b"5")
+
+
+async def test_more_datagrams_than_may_wait_are_dropped_and_counted() -> None:
+    admission = Mock()
+    port = Slow(admission)
+    for number in range(MAX_WAITING + 11):
+        port.datagram_received(b"%d" % number, ("127.0.0.1", 1))
+    await until(lambda: len(port.seen) == MAX_WAITING + 1)
+    assert port.seen == [b"%d" % number for number in range(MAX_WAITING + 1)]
+    assert admission.dropped.call_count == 10
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(10, 50), (100, 50), (1000, 500)])
+async def test_a_connection_may_send_half_a_second_of_its_rate_at_once_but_never_less_than_fifty(
+    rate: int, burst: int
+) -> None:
+    port = Slow()
+    port.datagram_rate = rate
+    with patch.object(QuicTransport, "__init__", lambda self, *given: setattr(self, "_loop", port._loop)):
+        one = _ServedTransport(port, "127.0.0.1", {b"name"})
+    assert sum(not one.is_flooding() for _ in range(2000)) == burst
+    one._sent(7)
+    assert sum(not one.is_flooding() for _ in range(2000)) == 7, "and one for each that it was sent"
+    assert port.connections == {b"name": one}
+    assert port.handshaking == {one}
 
 
 async def test_nonsense_datagrams_change_nothing() -> None:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.support.loops import ours
 from tests.support.waiting import until
 from veredus.handlers import deadlines
 from veredus.handlers.deadlines import GRAIN, Deadlines
@@ -49,6 +50,17 @@ async def test_a_dismissed_one_is_silent_and_leaves_nothing_behind(near: bool, m
     assert rung == ["b"]
     assert not mine._near
     assert not mine._moved
+
+
+async def test_a_closed_one_is_silent_and_leaves_no_timer() -> None:
+    mine: Deadlines[str] = Deadlines(pytest.fail)
+    now = time.monotonic()
+    slots = {item: mine.set(item, now + seconds, now) for item, seconds in (("near", 0.05), ("far", 30.0))}
+    assert slots["near"] > 0 > slots["far"]
+    mine.close()
+    assert ours(asyncio.get_running_loop()) == []
+    for item, slot in slots.items():  # a handler that did not end in time
+        mine.dismiss(item, slot)
 
 
 async def test_dismissing_twice_or_after_it_rang_does_no_harm() -> None:

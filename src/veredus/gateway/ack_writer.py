@@ -101,6 +101,6 @@ class AckWriter:
             self._timer.cancel()
         if self._acks or self._left:
             self._flush()
-        if self._timer is not None:
-            self._timer.cancel()
         await self._background.close(2.0)
+        if self._timer is not None:  # what is left cannot be written
+            self._timer.cancel()

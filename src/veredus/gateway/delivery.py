@@ -62,6 +62,7 @@ class Delivery:
         self._wheel: TimerWheel[ClientConnection] = TimerWheel(min(0.25, self._tick), clock.monotonic())
         self._touched: dict[ClientConnection, None] = {}
         self._flushing = False
+        self._closed = False
         self._to_read: deque[ClientConnection] = deque()
         self._reads = 0
         self._acks = AckWriter(self._outbox, services.store.sessions, self.outage)
@@ -304,6 +305,8 @@ class Delivery:
             self._loop.call_later(0.2, self._start_trying)
 
     def _start_trying(self) -> None:
+        if self._closed:
+            return
         reading = self._restarts.keep("reading after an outage", self._try_again, is_over=lambda: not self.degraded)
         self._background.start(reading)
 
@@ -338,5 +341,6 @@ class Delivery:
 
     async def close(self) -> None:
         """Write the outstanding acks."""
+        self._closed = True
         await self._acks.close()
         await self._background.close(0.0)

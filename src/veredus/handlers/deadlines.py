@@ -27,6 +27,7 @@ class Deadlines(Generic[Item]):
         self._far: dict[int, dict[Item, float]] = {}
         self._moved: dict[Item, int] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
+        """By slot; those of distant slots by its negative."""
         self._ahead = 0.0  # the loop's clock minus the monotonic clock
 
     def set(self, item: Item, at: float, now: float) -> int:
@@ -38,7 +39,7 @@ class Deadlines(Generic[Item]):
         if items is None:
             items = self._far[slot] = {}
             self._ahead = asyncio.get_running_loop().time() - now
-            asyncio.get_running_loop().call_later(slot * FAR - now, self._approach, slot)
+            self._timers[-slot] = asyncio.get_running_loop().call_later(slot * FAR - now, self._approach, slot)
         items[item] = at
         return -slot
 
@@ -57,6 +58,15 @@ class Deadlines(Generic[Item]):
             del self._near[slot]
             self._timers.pop(slot).cancel()
 
+    def close(self) -> None:
+        """Nothing is due any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._near.clear()
+        self._far.clear()
+        self._moved.clear()
+
     def _set_near(self, item: Item, at: float, now: float) -> int:
         slot = int(at / GRAIN) + 1
         items = self._near.get(slot)
@@ -67,6 +77,7 @@ class Deadlines(Generic[Item]):
         return slot
 
     def _approach(self, slot: int) -> None:
+        self._timers.pop(-slot, None)
         now = asyncio.get_running_loop().time() - self._ahead
         for item, at in self._far.pop(slot).items():
             self._moved[item] = self._set_near(item, at, now)

@@ -83,6 +83,7 @@ class InlineWorker(Worker):
             await self._cron.leave()
             await self._lifespan.aclose()
         finally:
+            self._execution.attempt_runner.close()
             await self._store.close()
 
     def _hear(self, event: Event) -> None:

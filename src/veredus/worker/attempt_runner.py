@@ -210,6 +210,10 @@ class AttemptRunner:
             note = self._counts.note_failed if is_failure else self._counts.note
             note(attempt.queue, attempt.message.type, now, run, attempt.wait_ms)
 
+    def close(self) -> None:
+        """When no attempt is held any more."""
+        self._deadlines.close()
+
     async def _execute(self, attempt: Attempt) -> Outcome:
         attempt.begun = True
         if attempt.where == "loop" or attempt.forced is not None:

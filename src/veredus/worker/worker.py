@@ -345,4 +345,5 @@ class Worker:
         self._status = "closed"
         await self._heartbeater.stop()
         self.left_behind = await self._execution.shutdown.end_stuck()
+        self._execution.attempt_runner.close()
         await self._store.close()

@@ -13,6 +13,6 @@ for _, key in rows() do
   if key ~= paused then given[#given + 1] = key end
 end
 if is_last then given[#given + 1] = paused end
+if is_last and queues then redis.call('SREM', queues, queue) end -- first: it refuses a key of a wrong type
 delete_all(given)
-if is_last and queues then redis.call('SREM', queues, queue) end
 return 1

@@ -12,6 +12,7 @@ local key = target_keys.task(task_id)
 expect_places()
 expect(target_pending, 'list')
 expect(target_groups, 'set')
+expect(queues, 'set')
 for _, set in ipairs({ target_scheduled, target_retry, target_archived, target_completed, target_due }) do expect(set, 'zset') end
 
 local score, exact, left, was_parked

@@ -97,6 +97,8 @@ class Processor(Role):
         self._scans = {queue: QueueScan() for queue in queues}
         self._arrival_timers: dict[str, asyncio.TimerHandle] = {}
         """Queues that are scanned soon for new tasks, behind those that were passed over."""
+        self._retry_timers: dict[str, asyncio.TimerHandle] = {}
+        """Queues that are paused, damaged or unreachable, with the timer of the next try."""
         self._arrival_scans = 0
         self._unanswered: dict[str, UnansweredDequeue] = {}
         """They are repeated before any other dequeue, whether or not a slot is free."""
@@ -164,9 +166,13 @@ class Processor(Role):
                 # Tasks of a lost reply would count as lost with their worker, though they never ran.
                 await self._repeat(list(self._unanswered))
         finally:
-            for timer in self._arrival_timers.values():
-                timer.cancel()
-            self._arrival_timers.clear()
+            ended = [self._arrival_timers]
+            if self.stopping.is_set():  # else the role is started again, and these bring back their queues
+                ended += [self._retry_timers, self._limited]
+            for timers in ended:
+                for timer in timers.values():
+                    timer.cancel()
+                timers.clear()
             for call in self._calls:
                 call.cancel()
             await self._leave()
@@ -430,7 +436,10 @@ class Processor(Role):
     def _retry_later(self, queue: str, seconds: float = RETRY_AFTER) -> None:
         """For a queue that is paused, damaged or unreachable: nobody wakes a worker for it, so use a timer."""
         self._ready.pop(queue, None)
-        asyncio.get_running_loop().call_later(seconds * random.uniform(0.5, 0.9), self.found, queue)
+        if timer := self._retry_timers.pop(queue, None):
+            timer.cancel()
+        pause = seconds * random.uniform(0.5, 0.9)
+        self._retry_timers[queue] = asyncio.get_running_loop().call_later(pause, self.found, queue)
 
     def _retry_in(self, queue: str, seconds: float) -> None:
         """For a queue at its limit: until the limit allows the next task, or `below_limit` is called."""
