@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.support.servers import RealServer
 from tests.support.waiting import until
 from veredus import App
 from veredus.gateway import request_intake
+from veredus.store.connection.error_replies import NotSent
 from veredus.store.sessions.outbox import ACCEPT
 from veredus.store.store import Store
 from veredus.store.tasks.intake import ENQUEUE
@@ -297,6 +299,28 @@ async def test_a_call_that_did_not_leave_lets_a_request_be_rejected(
         await at.client.request(3, "there", {"text": "x"})
         refused = await at.client.next()
         assert (refused["t"], refused["code"], refused["retryable"]) == ("reject", 503, True)
+
+
+@pytest.mark.parametrize("is_refused", [True, False], ids=["not in time", "in time"])
+async def test_who_would_be_tried_again_after_the_patience_is_refused_before_the_pause(
+    is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    monkeypatch.setattr("veredus.gateway.request_intake.asyncio.sleep", sleep)
+    clock = Mock(monotonic=lambda: 100.0)
+    tries = request_intake.StoreTries(clock, lambda exc: None, 0.0)
+    longest = tries._backoff.next
+    tries._give_up = 100.0 + longest * (0.5 if is_refused else 2.0)
+    if is_refused:
+        with pytest.raises(request_intake.NotAccepted):
+            await tries.wait(NotSent("no connection"))
+    else:
+        await tries.wait(NotSent("no connection"))
+    assert bool(paused) is not is_refused
 
 
 async def test_only_the_arrival_that_was_recorded_is_new_again(gw_store: Store) -> None:
