@@ -285,8 +285,10 @@ async def test_ruling_07_what_a_handler_raises_or_returns_while_it_leaves_is_not
 
 
 async def test_ruling_05_two_waits_at_once_are_refused(app: App) -> None:
+    over = asyncio.Event()
+
     async def slow() -> None:
-        await forever()
+        await over.wait()
 
     @app.task(max_retry=0)
     async def waits() -> None:
@@ -301,6 +303,7 @@ async def test_ruling_05_two_waits_at_once_are_refused(app: App) -> None:
             await (await waits.enqueue()).result(timeout=20)
         with pytest.raises(TaskFailed, match="'nap' while 'slow' is not finished"):
             await (await beside_a_step.enqueue()).result(timeout=20)
+        over.set()
 
 
 async def test_waits_in_threads(app: App, look: Look) -> None:

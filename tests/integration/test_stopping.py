@@ -68,11 +68,13 @@ async def test_what_has_stopped_has_no_connection_and_no_timer_left(app: App, se
         return {row.split(" ")[0] for row in server.connections()}
 
     before = others()
-    made: Any = {
-        "worker": lambda: app.worker(**FAST),
-        "scheduler": app.scheduler,
-        "gateway": lambda: app.gateway(ws="127.0.0.1:0", quic="off", http="off"),
-    }[kind]()
+    made: Any
+    if kind == "worker":
+        made = app.worker(**FAST)
+    elif kind == "scheduler":
+        made = app.scheduler()
+    else:
+        made = app.gateway(ws="127.0.0.1:0", quic="off", http="off")
     async with made:
         await until(lambda: others() - before)
     await until(lambda: not others() - before, what=f"the connections of a {kind} closed")
@@ -104,7 +106,7 @@ async def test_what_is_handed_out_while_it_stops_is_run_or_given_back(app: App, 
                 await go_on.wait()
             return replies
 
-        worker._roles.processor._work.dequeue_each = late  # type: ignore[method-assign]
+        worker._roles.processor._work.dequeue_each = late  # type: ignore[assignment,method-assign]
         handle = await task.enqueue()
         await asyncio.wait_for(replied.wait(), PATIENCE)
         stopping = asyncio.create_task(worker.stop())

@@ -11,6 +11,7 @@ from veredus.errors import ConfigError
 from veredus.link.session import Acked, Ended, LinkConfig, ServerEvent, ServerLink, SlowConsumer, Wanted
 from veredus.model.delivery import Cursor
 from veredus.model.frames import (
+    MAX_FRAME_FROM_SERVER,
     Accept,
     Ack,
     Auth,
@@ -728,3 +729,12 @@ def test_json_speaks_the_same() -> None:
 def test_settings_are_checked(setting: str, value: object) -> None:
     with pytest.raises(ConfigError, match=setting):
         LinkConfig(**{setting: value})  # type: ignore[arg-type]
+
+
+def test_settings_may_be_as_large_as_is_said() -> None:
+    config = LinkConfig(max_frame=MAX_FRAME_FROM_SERVER, slow_warn=20.0, slow_close=20.0, max_retries=0)
+    assert (config.max_frame, config.slow_close, config.max_retries) == (MAX_FRAME_FROM_SERVER, 20.0, 0)
+    with pytest.raises(ConfigError, match=f"max_frame: got {MAX_FRAME_FROM_SERVER + 1}, expected at most"):
+        LinkConfig(max_frame=MAX_FRAME_FROM_SERVER + 1)
+    with pytest.raises(ConfigError, match="slow_close"):
+        LinkConfig(slow_warn=20.0, slow_close=19.9)

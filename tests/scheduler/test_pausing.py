@@ -56,7 +56,7 @@ async def test_the_inspector_says_what_is_paused_and_go_cannot_pause(app: App, r
             own, encode_entry(EntryRecord(id="go", spec="@daily", task_type="t", task_payload=b""))
         )
         await redis_client.zadd(keys.SCHEDULERS, {own: 4_000_000_000})
-        with pytest.raises(ConfigError, match="Go's schedulers know no pause"):
+        with pytest.raises(ConfigError, match="Go's schedulers have no pause"):
             await inspector.pause_schedule("go")
         await redis_client.delete(own)
         await redis_client.zrem(keys.SCHEDULERS, own)

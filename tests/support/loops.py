@@ -12,7 +12,7 @@ from typing import Any
 import veredus
 
 SOURCE = str(Path(veredus.__file__).parent)
-PATIENCE = 5.0
+PATIENCE = 10.0
 """Seconds in which what was told to end has to be gone."""
 
 
