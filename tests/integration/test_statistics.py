@@ -179,9 +179,9 @@ async def test_a_record_counts_once_and_is_repeated_until_it_is_answered(store: 
 async def test_what_several_workers_count_in_one_span_is_summed(store: Store) -> None:
     stats, minute = Stats(store.redis), 30_000_000
     assert await stats.record("q", "w1", 1, [TypeRow(minute, "t", 3, 1, "70000 5:2 9:1", "40000 1:3")], [])
-    assert await stats.record("q", "w2", 1, [TypeRow(minute, "t", 4, 2, "30000 9:3 -2:1", "5000 1:2")], [])
+    assert await stats.record("q", "w2", 1, [TypeRow(minute, "t", 4, 2, "30000 9:3 3:1", "5000 1:2")], [])
     assert await stats.record("q", "w1", 2, [TypeRow(minute, "t", 1, 0, "1000 5:1", "0")], [])
-    sums = Counted(8, 3, Durations(101, {5: 3, 9: 4, -2: 1}), Durations(45, {1: 5}))
+    sums = Counted(8, 3, Durations(101, {5: 3, 9: 4, 3: 1}), Durations(45, {1: 5}))
     for seconds in (3600, HOURS_KEPT):
         ((_, _, counted),) = await stats.types(["q"], Window.last(seconds, minute * 60 + 30))
         assert counted == sums
