@@ -52,22 +52,26 @@ for i = 1, #exact, 2 do
   end
 end
 if #exact >= 2 * limit then horizon = tonumber(exact[#exact]) end
+local is_sorted = true
 for _, set in ipairs({ scheduled, retry }) do
-  local plain = redis.pcall('ZRANGEBYSCORE', set, '-inf', whole(math.floor(now / 1000)), 'WITHSCORES', 'LIMIT', 0, limit)
+  local last = whole(math.floor(horizon / 1000))
+  local plain = redis.pcall('ZRANGEBYSCORE', set, '-inf', last, 'WITHSCORES', 'LIMIT', 0, limit)
   if not plain.err then
     for i = 1, #plain, 2 do
       local id, second = plain[i], tonumber(plain[i + 1])
       if not listed[id] then
         found[#found + 1] = { id = id, at = second * 1000, set = set }
-        listed[id] = true
+        listed[id], is_sorted = true, false
       end
     end
   end
 end
-table.sort(found, function(a, b)
-  if a.at ~= b.at then return a.at < b.at end
-  return a.id < b.id
-end)
+if not is_sorted then -- the index alone has them in this order
+  table.sort(found, function(a, b)
+    if a.at ~= b.at then return a.at < b.at end
+    return a.id < b.id
+  end)
+end
 for i = #found, 1, -1 do
   if i <= limit and found[i].at <= horizon then break end
   found[i] = nil
