@@ -8,6 +8,7 @@ import time
 from tests.support.waiting import until
 from veredus.model.lease import Lease
 from veredus.model.message import TaskMessage
+from veredus.worker import loop_watch
 from veredus.worker.attempt import Attempt
 from veredus.worker.loop_watch import LEAST_PATIENCE, LoopWatch
 
@@ -45,3 +46,10 @@ async def test_an_attempt_whose_handler_has_ended_blocks_nothing() -> None:
     attempt.running = False
     assert watch.blocker([attempt]) is None
     attempt.task = None
+
+
+async def test_the_place_is_the_line_that_the_loops_thread_executes() -> None:
+    watch = LoopWatch(asyncio.get_running_loop(), 5.0)
+    assert watch.place().startswith(f"{loop_watch.__file__}:"), "asked from the loop itself, it is that very line"
+    watch._thread = -1
+    assert watch.place() == "an unknown place"
