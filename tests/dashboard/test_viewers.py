@@ -141,6 +141,11 @@ async def test_a_viewer_sees_no_value_that_an_error_quotes(app: App, made: Makin
             assert not _has_secret(viewed.text), (name, place)
             assert "does not fit: (hidden)" in viewed.text
             assert "Traceback" not in viewed.text
+    for part, ours, theirs in ((SECRET, 2, 0), ("DOES not fit", 2, 2)):
+        query = {"queue": "default", "state": "archived", "error": part}
+        for token, count in ((TOKEN, ours), (VIEWER, theirs)):
+            found = await client.get("/api/tasks", params=query, headers=_bearer(token))
+            assert len(found.json()["tasks"]) == count, (part, token)
     await dashboard.close()
 
 

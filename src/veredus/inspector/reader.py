@@ -212,8 +212,8 @@ class InspectorReader:
         scan: int | None = None,
     ) -> AsyncIterator[TaskInfo]:
         """Find tasks, reading page by page. `type` may be a pattern, `payload` and `error` match substrings, `waiting`
-        is what durable tasks wait for; all that are given must match. `scan` limits how many tasks (per group) are
-        read."""
+        is what durable tasks wait for; all that are given must match. Errors are searched as they are shown, after
+        `redact`. `scan` limits how many tasks (per group) are read."""
         state = checked(state)
         await self._known(queue, group)
         query = Query(type=type, payload=payload, error=error, waiting=waiting)
@@ -222,7 +222,8 @@ class InspectorReader:
             groups = [one.group for one in await self.groups(queue)]
         for name in groups:
             async for task in find(Walk(self._tasks, queue, state, name), query, scan):
-                yield self._redaction.task(task)
+                if (shown := self._redaction.task(task)).has_error(error):
+                    yield shown
 
     async def search_page(
         self,
@@ -242,7 +243,8 @@ class InspectorReader:
         await self._known(queue, group)
         walk = Walk(self._tasks, queue, state, group or "", cursor, error_groups=bool(query.error_group))
         page = await find_page(walk, query, size, scan)
-        return replace(page, tasks=list(map(self._redaction.task, page.tasks)))
+        shown = map(self._redaction.task, page.tasks)
+        return replace(page, tasks=[task for task in shown if task.has_error(query.error)])
 
     # Processes.
 

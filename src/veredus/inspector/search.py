@@ -39,7 +39,7 @@ class Query:
             return False
         if self.error_group and task.error_group != self.error_group:
             return False
-        if self.error and self.error.casefold() not in task.last_error.casefold():
+        if not task.has_error(self.error):
             return False
         part = self.payload.encode() if isinstance(self.payload, str) else self.payload
         return part in task.payload

@@ -74,6 +74,10 @@ class TaskInfo:
     def deadline_at(self) -> datetime | None:
         return as_datetime(self.deadline * SECOND)
 
+    def has_error(self, part: str) -> bool:
+        """Whether the last error contains this; case is ignored."""
+        return part.casefold() in self.last_error.casefold()
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "id": self.id,
