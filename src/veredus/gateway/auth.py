@@ -91,7 +91,7 @@ async def identify(
     token: str,
     now: float,
     threads: ThreadPool | None = None,
-    failed: Callable[[Exception], None] = lambda exc: None,
+    failed: Callable[[Exception], None] | None = None,
 ) -> Identity:
     """Call the hook. Any exception means unauthorized; `failed` is called with one that is no Unauthorized. Without a
     hook the token is the user's name (loopback only)."""
@@ -104,7 +104,8 @@ async def identify(
         raise
     except Exception as exc:  # a user's function may raise anything
         drop_older_raises(exc)
-        failed(exc)
+        if failed is not None:
+            failed(exc)
         raise Unauthorized(f"the authenticator failed: {type(exc).__name__}") from exc
     if not isinstance(identity, Identity):
         raise Unauthorized("the authenticator did not return an Identity")
