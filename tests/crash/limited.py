@@ -45,10 +45,10 @@ class Noted(Work):
 
 
 def main(url: str, settings: dict[str, Any]) -> int:
-    from veredus.worker import worker
+    from veredus.worker import execution
 
     configure("info", "text")
-    worker.Work = Noted  # type: ignore[attr-defined]
+    execution.Work = Noted  # type: ignore[misc]
     app.use(url)
     return int(app.worker(**settings).run())
 

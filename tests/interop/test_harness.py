@@ -199,7 +199,7 @@ TAMPERS: list[tuple[str, str, str, Tamper]] = [
         row, pttl_ms=row.pttl_ms - 60_000)),
     ("retry", "a batch number kept for ever", ":batch:", lambda row: dataclasses.replace(row, pttl_ms=-1)),
     ("completed", "another result", ":t:", lambda row: _with_field(row, b"result", b"other")),
-    ("completed", "kept 2 s longer", ":completed", _bump),
+    ("completed", "kept a minute longer", ":completed", lambda row: _bump(row, 60)),
     ("paused", "a pause in another unit", ":paused", lambda row: dataclasses.replace(row, value=row.value + b"000")),
     ("server-idle", "a record that goes stale later", "asynq:servers", _bump),
     ("server-idle", "a record that lives longer", "asynq:servers:", lambda row: dataclasses.replace(

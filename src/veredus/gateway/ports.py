@@ -123,7 +123,7 @@ class Ports:
         self._next_retry = min(
             max(self._next_retry, now + RETRY_AFTER) + 1 / self._config.accept_rate, now + MAX_RETRY_AFTER
         )
-        return self._next_retry - now
+        return min(self._next_retry - now, MAX_RETRY_AFTER)  # the difference of two clock readings may be a little more
 
     async def close(self) -> None:
         """Stop listening. Open connections stay."""

@@ -15,6 +15,12 @@ local function is_parked(queue_prefix, id, waits_for)
   return type(exact) ~= 'string' or math.ceil(tonumber(exact) / 1000) ~= tonumber(PARKED)
 end
 
+-- can_call: whether the keys that a parked task leaves and enters have the right types. Where one has not, tasks stay parked;
+-- the scripts that settle other tasks have written before, and must not fail here.
+local function can_call()
+  return type(redis.pcall('ZCARD', keys.scheduled())) == 'number' and type(redis.pcall('LLEN', keys.pending())) == 'number'
+end
+
 -- park: park a task that was just taken out of where it was; `scope` is the limit that it waits for, if any.
 local function park(queue_prefix, id, nanoseconds, scope)
   local key = keys.task(id)
@@ -58,6 +64,7 @@ local function next_turn(queue_prefix, order_key, nanoseconds, most)
     local state = task.order_key == order_key and task.state
     if state == 'pending' or state == 'active' or state == 'retry' then return end
     if state == 'scheduled' and task.waiting then return end -- its handler waits for something: it has begun
+    if state == 'scheduled' and not can_call() then break end
     if state == 'scheduled' and is_parked(queue_prefix, id, order_key) then
       local scope = task.limited_by
       if not scope or not redis.call('ZSCORE', keys.waiting(scope), id) then
@@ -69,7 +76,7 @@ local function next_turn(queue_prefix, order_key, nanoseconds, most)
     if state == 'archived' and task.order_hold then return end
     redis.call('ZREM', lane, id)
   end
-  redis.pcall('ZADD', lanes, 0, order_key) -- more than one call should do: the next sweep begins with it
+  redis.pcall('ZADD', lanes, 0, order_key) -- more than one call should or can do: the next sweep begins with it
 end
 
 -- leave_lane: a task has ended, or is on its way elsewhere; the next one takes its turn.

@@ -155,6 +155,7 @@ local function call_up(queue_prefix, scope, now, nanoseconds)
   local free, at, number, tried = math.huge, now, 0, 0
   if limit then free, at = room(queue_prefix, scope, limit, now) end
   local most = string.find(scope, '^%a+%-key:') and math.min(free, 200) or (free > 0 and 200 or 0)
+  if not can_call() then most = 0 end
   while number < free and tried < most do
     local id = unpack(redis.call('ZPOPMIN', waiting), 1, 1)
     if not id then break end
