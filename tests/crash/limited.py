@@ -48,7 +48,7 @@ def main(url: str, settings: dict[str, Any]) -> int:
     from veredus.worker import execution
 
     configure("info", "text")
-    execution.Work = Noted  # type: ignore[misc]
+    execution.Work = Noted  # type: ignore[attr-defined]
     app.use(url)
     return int(app.worker(**settings).run())
 
