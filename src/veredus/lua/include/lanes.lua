@@ -76,7 +76,7 @@ local function next_turn(queue_prefix, order_key, nanoseconds, most)
     if state == 'archived' and task.order_hold then return end
     redis.call('ZREM', lane, id)
   end
-  redis.pcall('ZADD', lanes, 0, order_key) -- more than one call should or can do: the next sweep begins with it
+  redis.pcall('ZADD', lanes, 0, order_key) -- more than one call should do: the next sweep begins with it
 end
 
 -- leave_lane: a task has ended, or is on its way elsewhere; the next one takes its turn.
