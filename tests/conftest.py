@@ -159,7 +159,14 @@ async def store(url: str) -> AsyncIterator[Store]:
     await store.close()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 async def _nothing_left_in_the_loop() -> AsyncIterator[None]:
     yield
     await nothing_left()
+
+
+@pytest.fixture(autouse=True)
+def _loop_is_checked(request: pytest.FixtureRequest) -> None:
+    """Of tests that have a loop. Those in a browser have one that is not pytest's."""
+    if request.node.get_closest_marker("asyncio"):
+        request.getfixturevalue("_nothing_left_in_the_loop")
