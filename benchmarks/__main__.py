@@ -29,7 +29,7 @@ T = TypeVar("T")
 ARTIFACTS = Path("artifacts")
 Ping = Callable[[BenchServer, float], Awaitable[float]]
 PARTS = (
-    "enqueue", "latency", "drain", "processes", "scale", "growth",
+    "enqueue", "latency", "drain", "processes", "statistics", "scale", "growth",
     "idle_workers", "heartbeats", "mass_due", "kills", "many_queues",
     "durable", "gateway", "weight",
 )  # fmt: skip
@@ -126,6 +126,20 @@ class Bench(FleetParts):
         self.report.add("drain", "two processes", rows[2].rate, "/s", remark, ">= 1.05 x")
         name = "two processes, Redis CPU per task"
         self.report.add("drain", name, rows[2].redis_us, "us", f"{cost:.2f} x one", "<= 1.05 x")
+
+    async def statistics(self) -> None:
+        found = []
+        for number in range(self.rounds):
+            rows: dict[str, Drain] = {}
+            for kept in ("on", "off") if number % 2 else ("off", "on"):
+                work = drain.drain(self.server, self.many * 2, BENCH_STATISTICS=kept)
+                rows[kept] = await self.said("drain with and without statistics", work)
+            found.append(rows)
+        for name, ratios, unit in (
+            ("drain with statistics", [rows["on"].rate / rows["off"].rate for rows in found], ">= 0.97 x"),
+            ("worker CPU per task", [rows["on"].worker_us / rows["off"].worker_us for rows in found], ""),
+        ):
+            self.report.add("statistics", name, statistics.median(ratios), "x", "beside none, in turns", unit)
 
     async def _drain(self, group: str, aim: int, better: int) -> None:
         found = await self.beside_ping(group, lambda: drain.drain(self.server, self.many * 2))

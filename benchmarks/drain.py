@@ -30,10 +30,13 @@ async def drain(
     *,
     queues: Sequence[str] = ("bench",),
     payload: str = PAYLOAD,
+    **environment: str,
 ) -> Drain:
+    """`environment` is the workers'."""
     await fill(server, count, queues=queues, payload=payload)
+    options = ("--queues", ",".join(queues))
     with contextlib.ExitStack() as stack:
-        pids = [stack.enter_context(worker(server, "--queues", ",".join(queues))).pid for _ in range(processes)]
+        pids = [stack.enter_context(worker(server, *options, **environment)).pid for _ in range(processes)]
         began, start = await _reach(server, int(count * 0.1), queues)
         cpu, redis_cpu = sum(map(process_cpu, pids)), server.cpu_seconds()
         ended, stop = await _reach(server, int(count * 0.9), queues)
