@@ -55,14 +55,14 @@ async def test_results_come_in_the_order_of_the_calls(app: App, look: Look) -> N
 async def test_ruling_16_many_results_are_read_in_pages(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     double, _ = declare(app)
     read: list[int] = []
-    kids_in = DurableRuns.kids_in
+    outcomes = DurableRuns.outcomes
 
-    async def counted(self: DurableRuns, *args: Any) -> dict[int, bytes]:
-        found = await kids_in(self, *args)
-        read.append(len(found))
+    async def counted(self: DurableRuns, *args: Any) -> tuple[dict[int, bytes], int]:
+        found = await outcomes(self, *args)
+        read.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(DurableRuns, "kids_in", counted)
+    monkeypatch.setattr(DurableRuns, "outcomes", counted)
 
     @app.task
     async def parent() -> int:

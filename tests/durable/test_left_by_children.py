@@ -43,6 +43,32 @@ async def test_outcomes_that_have_lapsed_are_read_from_the_children(app: App, lo
     assert len(ran) == 3
 
 
+async def test_a_child_whose_outcome_has_lapsed_and_who_was_run_again_is_unknown(app: App, look: Look) -> None:
+    """Its parent has had the outcome before, and does not wait again."""
+    double, _ = declare(app)
+
+    @app.task
+    async def later() -> list[Any]:
+        job = current()
+        calls = [double.using(queue="other").call(n) for n in range(3)]
+        found = await job.gather("pages", calls, return_errors=True)
+        await job.wait_for("go")
+        return [one if isinstance(one, int) else str(one) for one in found]
+
+    async with app.worker("default", **SETTINGS):
+        handle = await later.enqueue()
+        async with app.worker("other", **SETTINGS):
+            await until(lambda: _waits_for_event(look, handle.id))
+        (kids,) = await look.client.keys("*:kids:*")
+        await look.client.delete(kids)
+        (again,) = [name for name in await look.of("other").scores("completed") if name.endswith(":1")]
+        await app.inspector().run("other", again)
+        await app.emit("go")
+        found = await handle.result(timeout=20)
+    assert (found[0], found[2]) == (0, 4)
+    assert found[1].endswith("unknown: its result is no longer kept")
+
+
 async def _waits_for_event(look: Look, task_id: str) -> bool:
     return (await look.fields(task_id)).get("waiting", b"").startswith(b"event ")
 

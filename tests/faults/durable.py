@@ -141,7 +141,7 @@ WORKER_CALLS = ("durable-open", "durable-step", "durable-wait", "task-park", "ev
 CHILD_CALLS = ("exists", "durable-spawn+task-enqueue", "lpop", "durable-join", "durable-forget", "unlink")
 EVENT_LOOKS = ("durable-look", "event-listen", "durable-wake")
 CHILD_LOOKS = ("hmget", "hkeys", "hget", "result-await", "durable-join")
-AGAIN = ("hgetall", "result-await", "inspect-run", "durable-retake")
+AGAIN = ("durable-outcomes", "result-await", "inspect-run", "durable-retake")
 
 
 def _met(
@@ -161,7 +161,7 @@ def _met(
 
 DURABLE = [
     *[_met(label, _fan_out, GATHERED, _prepare_parent) for label in CHILD_CALLS],
-    _met("hgetall", _fan_out, GATHERED, _prepare_parent, when=_is_fanned_out),
+    _met("durable-outcomes", _fan_out, GATHERED, _prepare_parent, when=_is_fanned_out),
     *[_met(label, _run, AFTER, _prepare) for label in WORKER_CALLS],
     _met("hscan", _run, AFTER, _prepare_long),
     *[_met(label, _finish, AFTER, _prepare_looked_at, "look/") for label in EVENT_LOOKS],

@@ -11,10 +11,12 @@ from veredus.client.call import Call
 from veredus.client.templates import OptionsTemplate
 from veredus.client.trace_metadata import with_trace
 from veredus.errors import ConfigError, QueueClosed, WouldWaitForItself
-from veredus.model.durable import ANCESTORS, CHILD_RETENTION, PARENT
+from veredus.model.durable import ANCESTORS, CHILD_RETENTION, PARENT, PORTION
 from veredus.model.options import Options
+from veredus.store.connection.batching import in_batches
 from veredus.store.tasks.children import ChildTask
 from veredus.store.tasks.intake import CLOSED, LOCKED, NewTask
+from veredus.store.tasks.runs import MOST_BYTES
 from veredus.wire.results import result_decoder
 
 if TYPE_CHECKING:
@@ -81,13 +83,14 @@ class ChildSender:
                 entry = client.entry(Call(call.type, call.payload, call.options.merged({"task_id": child.task_id})))
             batches.setdefault((child.queue, entry.batch_kind), []).append((place, entry))
         refused = []
-        for (queue, _), rows in batches.items():
-            codes = await client.store.children.spawn(
-                queue, [entry for _, entry in rows], [children[place] for place, _ in rows]
-            )
-            if codes == [CLOSED]:
-                raise QueueClosed(queue)
-            refused += [place for (place, _), code in zip(rows, codes, strict=True) if code == LOCKED]
+        for (queue, _), alike in batches.items():
+            for rows in in_batches(alike, lambda row: len(row[1].message), PORTION, MOST_BYTES):
+                codes = await client.store.children.spawn(
+                    queue, [entry for _, entry in rows], [children[place] for place, _ in rows]
+                )
+                if codes == [CLOSED]:
+                    raise QueueClosed(queue)
+                refused += [place for (place, _), code in zip(rows, codes, strict=True) if code == LOCKED]
         return refused
 
     def decode(self, task_type: str, outcome: bytes) -> Any:

@@ -9,6 +9,7 @@ import math
 import secrets
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from veredus.clock import Clock
@@ -273,9 +274,13 @@ class DurableRun:
             self.fields.pop(field, None)
 
     async def _rerun_children(self, name: str, record: FanOutRecord) -> list[KidRow]:
-        job = self.job
-        kids = await self.insist(lambda: self.store.runs.kids(job.queue, job.id, self.mark, name, record.size))
-        failed, queues = [position for position, outcome in kids.items() if outcome[:1] == FAILED], record.queue_of()
+        job, queues = self.job, record.queue_of()
+        failed, start = list[int](), 0
+        while start < record.size:
+            outcomes, start = await self.insist(
+                partial(self.store.runs.outcomes, job.queue, job.id, self.mark, name, start, record.size)
+            )
+            failed += [position for position, outcome in outcomes.items() if outcome[:1] == FAILED]
         children = [
             ChildTask(queues[at], child_id(job.id, self.mark, name, at), job.queue, job.id, self.mark, name, at)
             for at in failed

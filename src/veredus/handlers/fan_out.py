@@ -31,7 +31,7 @@ from veredus.model.durable import (
     shown_name,
 )
 from veredus.store.tasks.children import ChildTask
-from veredus.store.tasks.runs import KIDS, JoinRow
+from veredus.store.tasks.runs import JoinRow
 
 if TYPE_CHECKING:
     from veredus.handlers.durable_run import DurableRun
@@ -151,13 +151,15 @@ def _queues(calls: Sequence[Call[Any]]) -> tuple[tuple[str, int, bool], ...]:
 
 
 async def _pages(run: DurableRun, found: Gathered) -> AsyncIterator[tuple[int, dict[int, bytes]]]:
-    """The outcomes of 1,000 children at a time, with the position of the first. Outcomes that have expired since may
-    still be stored with the children."""
+    """The outcomes of up to 1,000 children at a time, with the position of the first. Outcomes that have expired since
+    may still be stored with the children."""
     job, store, (key, record) = run.job, run.store, found
     queues = record.queue_of()
-    for start in range(0, record.size, KIDS):
-        chunk, end = start // KIDS, min(start + KIDS, record.size)
-        outcomes = await run.insist(partial(store.runs.kids_in, job.queue, job.id, run.mark, key, chunk))
+    start = 0
+    while start < record.size:
+        outcomes, end = await run.insist(
+            partial(store.runs.outcomes, job.queue, job.id, run.mark, key, start, record.size)
+        )
         lapsed = [
             ChildTask(queues[at], child_id(job.id, run.mark, key, at), job.queue, job.id, run.mark, key, at)
             for at in range(start, end)
@@ -168,6 +170,7 @@ async def _pages(run: DurableRun, found: Gathered) -> AsyncIterator[tuple[int, d
             outcomes |= {one.child.position: one.outcome for one in seen if one.outcome is not None}
         unknown = child_failure("its result is no longer kept", "unknown")
         yield start, {child.position: unknown for child in lapsed} | outcomes
+        start = end
 
 
 def _results(

@@ -33,7 +33,7 @@ UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
 """What parsing raises for bytes of another program."""
 CHILD_RETENTION = 86400
 """Seconds for which a child that has ended is kept at least."""
-PORTION = 500
+PORTION = 250
 """Children that are enqueued in one step."""
 PARENT = "veredus-parent"
 """The header of a child: the queue and the id of its parent."""

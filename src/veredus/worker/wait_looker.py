@@ -68,10 +68,10 @@ class WaitLooker:
         if missing:
             await tell_parents(self._store, await self._store.children.look_at_late(missing))
         elif known:  # all outcomes are there, but the parent was not woken
-            first = await runs.kids_in(parent.queue, parent.task_id, mark, name, 0)
-            await runs.join(
-                parent.queue, [JoinRow(parent.task_id, mark, name, at, first[at]) for at in list(first)[:1]]
-            )
+            first = min(known)
+            outcomes, _ = await runs.outcomes(parent.queue, parent.task_id, mark, name, first, first + 1)
+            rows = [JoinRow(parent.task_id, mark, name, at, outcome) for at, outcome in outcomes.items()]
+            await runs.join(parent.queue, rows)
 
     async def _look_for_events(self, found: Sequence[WaitingTask]) -> None:
         """Read the events, and note again who waits for them."""

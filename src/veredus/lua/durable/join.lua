@@ -29,13 +29,16 @@ for _, task_id, mark, name, position, outcome in rows() do
 end
 
 -- count_ended: how many children of a fan-out have an outcome, and how many there are; nothing if it is not known. A number that
--- no fan-out has would be counted for ever.
-local function count_ended(one)
+-- no fan-out has would be counted for ever. Where only the end matters, the first hash that is not full ends the counting.
+local function count_ended(one, is_followed)
   local count = tonumber(string.match(redis.call('HGET', keys.task(one.id), 'g:' .. one.name) or '', '^%d+'))
   if not count or count > MOST then return 0, nil end
   local ended = 0
   for chunk = 0, math.ceil(count / SIZE) - 1 do
-    ended = ended + math.min(redis.call('HLEN', keys.kids(one.id, one.mark, one.name, chunk)), count - chunk * SIZE)
+    local most = math.min(SIZE, count - chunk * SIZE)
+    local here = math.min(redis.call('HLEN', keys.kids(one.id, one.mark, one.name, chunk)), most)
+    ended = ended + here
+    if here < most and not is_followed then break end
   end
   return ended, count
 end
@@ -53,12 +56,13 @@ for _, one in pairs(touched) do
   if type(one) == 'string' then
     redis.call('EXPIRE', one, TTL)
   else
-    local ended, count = count_ended(one)
+    local is_followed = one.parent.waited
+    local ended, count = count_ended(one, is_followed)
     local key, field = keys.task(one.id), 'o:' .. one.name
     local _, _, _, waits_for = read_wait(one.parent.waiting or '')
     local is_waiting = one.parent.state == 'scheduled' and waits_for == field
     -- One child alone says nothing about how far its parent is: what the handler reported stays.
-    if is_waiting and one.parent.waited and (count or 1) > 1 then report(one, ended, count) end
+    if is_waiting and is_followed and (count or 1) > 1 then report(one, ended, count) end
     if ended == count then
       if redis.call('HEXISTS', key, field) == 0 then
         grow('HSET', key, field, '+')

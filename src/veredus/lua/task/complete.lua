@@ -25,7 +25,8 @@ for i, task_id, owner, unique_key, message, retention, has_result, result, attem
     if order_key or slots then leaving[#leaving + 1] = { id = task_id, order_key = order_key, slots = slots } end
     if waited then
       -- The notice has the result itself unless it is large or was written before: then a waiter fetches it.
-      local body = has_result and #result <= 65536 and '=' .. result or ''
+      local body = has_result and #result <= 65536 and '=' .. result
+      if not body and (has_result or redis.call('HEXISTS', key, 'result') == 1) then body = '' end
       waited_for[#waited_for + 1] = { waited = waited, key = key, body = body }
     end
   else

@@ -12,6 +12,7 @@ COMMANDS = frozenset({
     "ZREVRANGE", "ZSCAN", "ZSCORE",
 })  # fmt: skip
 SCRIPTS = frozenset({
+    "durable/outcomes",
     "inspect/examine", "inspect/info", "inspect/leases", "inspect/list", "inspect/memory", "inspect/stats",
     "limit/list", "node/list", "order/list", "outbox/read", "session/show",
     "result/await",  # may add a listener to a task, which has no effect the second time

@@ -63,7 +63,11 @@ class Results:
 
     async def look_at_all(self, tasks: Sequence[tuple[str, str]], channel: str) -> list[TaskReport]:
         """The same for many tasks, by queue and id, in one round trip per server."""
-        calls = [ScriptCall(AWAIT, (keys.task(queue, task_id),), (channel, 0)) for queue, task_id in tasks]
+        return await self.look_at_each([(queue, task_id, channel) for queue, task_id in tasks])
+
+    async def look_at_each(self, tasks: Sequence[tuple[str, str, str]]) -> list[TaskReport]:
+        """The same with a channel for each."""
+        calls = [ScriptCall(AWAIT, (keys.task(queue, task_id),), (channel, 0)) for queue, task_id, channel in tasks]
         replies = await self._redis.run_each(calls)
         for reply in replies:
             if isinstance(reply, BaseException):

@@ -53,6 +53,7 @@ WAIT = load("durable/wait", keys="lease", args="queue_prefix task_id owner field
 WAKE = load("durable/wake", keys="pending scheduled due waits", args="queue_prefix", rows=WakeRow)
 JOIN = load("durable/join", keys="pending scheduled due waits", args="queue_prefix", rows=JoinRow)
 RETAKE = load("durable/retake", keys="lease", args="queue_prefix task_id owner is_last", rows=(FieldRow, KidRow))
+OUTCOMES = load("durable/outcomes", keys="kids", args="first last most_bytes")
 LOOK = load("durable/look", keys="waits scheduled", args="queue_prefix limit")
 
 AT_ONCE = 500
@@ -60,6 +61,8 @@ AT_ONCE = 500
 PAGE = 1000
 KIDS = 1000
 """Outcomes in one hash, as in `lua/durable/join.lua`."""
+MOST_BYTES = 1024 * 1024
+"""Bytes of outcomes that are read in one call."""
 LOOKS = 1000
 """Waiting tasks of one queue that one sweep looks at."""
 
@@ -158,16 +161,6 @@ class DurableRuns:
         woken: int = await self._redis.run(JOIN, names, JOIN.args((keys.queue_prefix(queue),), rows))
         return woken
 
-    async def kids(self, queue: str, task_id: str, mark: str, name: str, count: int) -> dict[int, bytes]:
-        """The outcomes of a fan-out's children by position, as far as they are there."""
-        commands = [("HGETALL", key) for key in kid_keys(queue, task_id, mark, name, count)]
-        found: dict[int, bytes] = {}
-        for reply in await self._redis.command_each(commands):
-            if isinstance(reply, BaseException):
-                raise reply
-            found.update(_by_position(reply))
-        return found
-
     async def ended_kids(self, queue: str, task_id: str, mark: str, name: str, count: int) -> set[int]:
         """The positions of the children that have an outcome."""
         found: set[int] = set()
@@ -179,11 +172,16 @@ class DurableRuns:
             found.update(int(position) for position in reply if position.isdigit())
         return found
 
-    async def kids_in(self, queue: str, task_id: str, mark: str, name: str, chunk: int) -> dict[int, bytes]:
-        """The same of one hash of 1,000 positions."""
-        key = keys.kids(queue, task_id, mark, name, chunk)
-        reply = await self._redis.command("HGETALL", key, key=key)
-        return _by_position(reply)
+    async def outcomes(
+        self, queue: str, task_id: str, mark: str, name: str, start: int, size: int
+    ) -> tuple[dict[int, bytes], int]:
+        """The outcomes of a fan-out's children by position, as far as they are there, from this position on; and the
+        position from which to read on."""
+        chunk = start // KIDS
+        last = min((chunk + 1) * KIDS, size) - 1
+        args = (start, last, MOST_BYTES)
+        found = await self._redis.run(OUTCOMES, (keys.kids(queue, task_id, mark, name, chunk),), args)
+        return {at: outcome for at, outcome in enumerate(found, start) if outcome}, start + len(found)
 
     async def unlink_kids(self, queue: str, task_id: str, mark: str, name: str, count: int) -> None:
         """Free the outcomes of a fan-out."""
@@ -217,11 +215,6 @@ class DurableRuns:
         ]
         replies = await self._redis.run_each(calls)
         return [_waiting(queue, reply) for queue, reply in zip(queues, replies, strict=True)]
-
-
-def _by_position(reply: Sequence[bytes]) -> dict[int, bytes]:
-    """What another program wrote between is left out."""
-    return {int(reply[i]): reply[i + 1] for i in range(0, len(reply), 2) if is_position(reply[i])}
 
 
 def is_position(field: bytes) -> bool:
