@@ -167,7 +167,7 @@ async def _nothing_left_in_the_loop() -> AsyncIterator[None]:
 
 @pytest.fixture(autouse=True)
 def _loop_is_checked(request: pytest.FixtureRequest, _nothing_left_behind: None) -> None:
-    """Of tests that have a loop, which is closed before the sockets are counted. Those in a browser have one that is not
-    pytest's."""
+    """Of tests that have a loop, which is closed before the sockets are counted. Those in a browser have another
+    one."""
     if request.node.get_closest_marker("asyncio"):
         request.getfixturevalue("_nothing_left_in_the_loop")
