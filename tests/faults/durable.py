@@ -60,6 +60,17 @@ async def _fan_out(stage: Stage) -> None:
         await stage.becomes(GATHERED)
 
 
+async def _prepare_parent_of_another_queue(stage: Stage) -> None:
+    """What its child returns is brought to it."""
+    await stage.direct.tasks["parent_elsewhere"].using(task_id="a").enqueue("a")
+    stage.notes["effects"] = stage.count_effects
+
+
+async def _fan_out_elsewhere(stage: Stage) -> None:
+    async with stage.worker(stage.app, ["q", "r"]):
+        await stage.becomes(LOOKED)
+
+
 def _emitting(site: Site, fault: Fault) -> Expect:
     """An emit that raises has kept nothing, and one that returns has kept the event: whoever waits finds it at the next
     look, if it cannot be woken. The server refuses a new event if its memory is full."""
@@ -138,7 +149,8 @@ async def _is_running_again(stage: Stage) -> bool:
 LOOKED = Scene({"a": (1, 1)}, processed=2, more={"effects": ["x"]})
 RUN_AGAIN = Scene({"a": (1, 1, 1, 1)}, processed=4, failed=2, more={"effects": ["x", "x"]})
 WORKER_CALLS = ("durable-open", "durable-step", "durable-wait", "task-park", "event-listen")
-CHILD_CALLS = ("exists", "durable-spawn+task-enqueue", "lpop", "durable-join", "durable-forget", "unlink")
+CHILD_CALLS = ("exists", "durable-spawn+task-enqueue", "durable-forget", "unlink")
+RELAY_CALLS = ("lpop", "durable-join")
 EVENT_LOOKS = ("durable-look", "event-listen", "durable-wake")
 CHILD_LOOKS = ("hmget", "hkeys", "hget", "result-await", "durable-join")
 AGAIN = ("durable-outcomes", "result-await", "inspect-run", "durable-retake")
@@ -161,6 +173,7 @@ def _met(
 
 DURABLE = [
     *[_met(label, _fan_out, GATHERED, _prepare_parent) for label in CHILD_CALLS],
+    *[_met(label, _fan_out_elsewhere, LOOKED, _prepare_parent_of_another_queue) for label in RELAY_CALLS],
     _met("durable-outcomes", _fan_out, GATHERED, _prepare_parent, when=_is_fanned_out),
     *[_met(label, _run, AFTER, _prepare) for label in WORKER_CALLS],
     _met("hscan", _run, AFTER, _prepare_long),

@@ -124,7 +124,9 @@ class InlineWorker(Worker):
                         await self._ended.wait()
                 continue
             await self._execution.settler.drain()
-            if not started and not await self._aggregate() and not await self._relay():
+            if started or await self._take():  # what has ended may have called others, as a child its parent
+                continue
+            if not await self._aggregate() and not await self._relay():
                 return
 
     async def _relay(self) -> bool:

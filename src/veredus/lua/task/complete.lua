@@ -9,7 +9,7 @@ expect(completed, 'zset')
 
 local ends = lease_ends(lease, rows_first, rows_width, rows_count)
 local ids, entries, lost, seen = {}, {}, {}, {}
-local waited_for, leaving = {}, {}
+local waited_for, leaving, is_child = {}, {}, false
 for i, task_id, owner, unique_key, message, retention, has_result, result, attempt in rows() do
   local key, lease_end = keys.task(task_id), ends[i]
   local held, waited, order_key, slots, count =
@@ -27,7 +27,11 @@ for i, task_id, owner, unique_key, message, retention, has_result, result, attem
       -- The notice has the result itself unless it is large or was written before: then a waiter fetches it.
       local body = has_result and #result <= 65536 and '=' .. result
       if not body and (has_result or redis.call('HEXISTS', key, 'result') == 1) then body = '' end
-      waited_for[#waited_for + 1] = { waited = waited, key = key, body = body }
+      local task = { waited = waited, key = key, body = body }
+      waited_for[#waited_for + 1] = task
+      if string.sub(waited, 1, 1) == '^' then -- a parent
+        is_child, task.outcome = true, has_result and '+r' .. result or not body and '+'
+      end
     end
   else
     lost[#lost + 1] = i
@@ -40,6 +44,10 @@ in_chunks('ZADD', completed, entries)
 if #leaving > 0 then
   -- include: limits
   make_room(queue_prefix, leaving, now, nanoseconds)
+end
+if is_child then
+  -- include: joining
+  waited_for = join_children(queue_prefix, waited_for)
 end
 if #waited_for > 0 then
   -- include: notify_waiters
