@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
-from tests.support.waiting import forever, until
+from tests.support.waiting import PATIENCE, forever, until
 from veredus import App, Unauthorized
 from veredus.gateway import gateway as gateway_module
 from veredus.gateway import handshake
@@ -267,6 +268,34 @@ async def test_a_gateway_that_stops_takes_its_name_from_the_list_and_ends_its_li
             assert steps == ["begin"]
     assert steps == ["begin", "end"]
     assert await gw_store.nodes.nodes() == {}, "there is no other gateway that would forget this one"
+
+
+@pytest.mark.parametrize("policy", ["noeviction", "volatile-lru"])
+async def test_a_server_that_may_evict_sessions_is_warned_about_at_the_start(
+    new_server: Any, caplog: pytest.LogCaptureFixture, policy: str
+) -> None:
+    server = new_server()
+    with server.client() as client:
+        client.config_set("maxmemory-policy", policy)
+    async with App(server.url) as app, gateway(app):
+        pass
+    assert (f"maxmemory-policy is {policy}" in caplog.text) == (policy != "noeviction")
+
+
+async def test_the_threads_of_its_handlers_end_with_a_gateway(app: App) -> None:
+    seen: list[threading.Thread] = []
+
+    @app.action("where", where="gateway")
+    def where() -> str:
+        seen.append(threading.current_thread())
+        return seen[0].name
+
+    async with gateway(app) as gw:
+        client = await JsonClient.open(gw, "ada")
+        await client.request(1, "where")
+        assert (await client.frame("msg", rid=1))["body"].startswith("veredus-")
+    await asyncio.to_thread(seen[0].join, PATIENCE)
+    assert not seen[0].is_alive()
 
 
 async def test_a_drain_ends_one_connection_after_the_other(app: App) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
-from tests.support.waiting import pause_sync, until
+from tests.support.waiting import pause, pause_sync, until
 from veredus import App
 from veredus.gateway import ack_writer, maintenance
+from veredus.gateway.maintenance import Maintenance
 from veredus.model.delivery import Quota
 from veredus.store.store import Store, connect
 
@@ -199,6 +201,25 @@ async def test_a_session_that_is_attached_here_by_mistake_is_let_go(
         await until(is_detached, what="the detach of the stray")
         (row,) = await gw_store.sessions.show([client.sid])
         assert row.state == "attached"
+
+
+async def test_between_two_beats_a_gateway_does_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "BEAT", NEVER)
+    monkeypatch.setattr(maintenance, "SWEEP", NEVER)
+    monkeypatch.setattr(maintenance, "STRAYS_EVERY", 1)
+    steps: list[str] = []
+    for name in ("beat", "_sweep", "_release_strays"):
+        step = getattr(Maintenance, name)
+
+        async def noted(self: Maintenance, name: str = name, step: Any = step) -> None:
+            steps.append(name)
+            await step(self)
+
+        monkeypatch.setattr(Maintenance, name, noted)
+    async with gateway(app):
+        await pause(0.2, proves="only the start was told")
+        assert set(steps) == {"beat"}
+        assert len(steps) <= 2
 
 
 async def test_what_was_pushed_while_nothing_was_heard_comes_when_hints_are_heard_again(

@@ -239,6 +239,15 @@ def test_little_room_is_enough_for_all_that_is_missing() -> None:
     assert link.wanted() is None, "small reads are saved up while more is missing than would fit"
 
 
+@pytest.mark.parametrize(("sent_count", "wanted"), [(11, 5), (12, 4), (13, None)])
+def test_reads_wait_until_a_quarter_of_the_windows_messages_is_free(sent_count: int, wanted: int | None) -> None:
+    link = open_server(LinkConfig(window_messages=16))
+    link.offer_entries(entries(1, sent_count), 0.0)
+    link.note_top(100)
+    found = link.wanted()
+    assert (found and found.count) == wanted
+
+
 @pytest.mark.parametrize(("window_bytes", "reads"), [(40_000, True), (39_999, True), (39_996, False)])
 def test_reads_wait_until_a_quarter_of_the_windows_bytes_is_free(window_bytes: int, reads: bool) -> None:
     """Three messages of 10,000 bytes are on their way; a quarter is rounded down."""

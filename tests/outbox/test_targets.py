@@ -82,6 +82,17 @@ async def test_a_mailbox_is_bounded_and_what_waited_too_long_makes_room(log: Log
     assert statuses == [PushStatus.WAITING, PushStatus.FULL]
 
 
+@pytest.mark.parametrize(("entries", "more_bytes", "fit"), [(2, 1, 2), (9, 0, 2), (9, -1, 1)])
+async def test_a_mailbox_takes_as_much_as_fits_and_not_a_byte_more(
+    log: Log, monkeypatch: pytest.MonkeyPatch, entries: int, more_bytes: int, fit: int
+) -> None:
+    monkeypatch.setattr("veredus.store.sessions.broadcast.MAIL_ENTRIES", entries)
+    monkeypatch.setattr("veredus.store.sessions.broadcast.MAIL_BYTES", 2 * (24 + len(tail("x"))) + more_bytes)
+    rows = [Post("bob", tail("x"), wait_ms=1000)] * 4
+    statuses = [(await log.store.outbox.append_to_users([row]))[0][0].status for row in rows]
+    assert statuses == [PushStatus.WAITING] * fit + [PushStatus.FULL] * (4 - fit)
+
+
 async def test_names_that_could_be_taken_for_other_keys(log: Log) -> None:
     for user in ("a", "a:mail", "{x}", "a b", "ü" * 100, "a:i:k"):
         created = await log.create(user)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 
 logger = logging.getLogger("veredus.worker")
@@ -31,5 +30,4 @@ class HardExit:
 
     def _end(self) -> None:
         logger.critical("the event loop hangs and does not stop: this process exits, and its tasks will be recovered")
-        sys.stderr.flush()
         os._exit(self._exit_code)

@@ -8,7 +8,6 @@ import logging
 import math
 import os
 import socket
-import sys
 import time
 import uuid
 from typing import TYPE_CHECKING, Self
@@ -310,7 +309,6 @@ class Worker:
     def _hung(self, what: str) -> None:
         """Called from the heartbeater's thread. A process whose event loop hangs cannot be stopped any other way."""
         logger.critical("%s: this process ends and is replaced", what)
-        sys.stderr.flush()
         os._exit(EXIT_HUNG)
 
     # Stopping.

@@ -106,7 +106,6 @@ class QuicTransport:
         self._cancel(self._grace)
         if self._opened and self.unsent:
             self._grace = self._loop.call_later(CLOSE_GRACE, self._close_now)
-            self.transmit_soon()
         else:
             self._close_now()
 
