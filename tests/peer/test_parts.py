@@ -286,6 +286,15 @@ async def test_a_reason_to_leave_is_cut_to_what_fits_a_close_frame() -> None:
     line._release()
 
 
+async def test_a_connection_ends_once() -> None:
+    line = _line()
+    line._drop(ConnectionEnd(4000, "nobody tries to connect"))
+    line._gone = asyncio.get_running_loop().create_future()
+    line._drop(ConnectionEnd(4001, "first"))
+    line._drop(ConnectionEnd(4002, "second"))
+    assert line._gone.result() == ConnectionEnd(4001, "first")
+
+
 async def test_an_earlier_tick_takes_the_place_of_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     line = _line()
     line._gone = asyncio.get_running_loop().create_future()

@@ -16,7 +16,7 @@ from tests.hostile.raw import JSON, line, upgrade, ws_frame
 from tests.support.waiting import pause, until
 from tests.transports.support import WAIT, Notes, greet, house, still_served
 from veredus.link.transports.certificate import make_local_certificate
-from veredus.link.transports.tcp_acceptor import RECEIVE_BUFFER, AcceptedSocket, TcpAcceptor
+from veredus.link.transports.tcp_acceptor import RECEIVE_BUFFER, AcceptedSocket, TcpAcceptor, bind
 
 
 class Keeper:
@@ -231,6 +231,27 @@ async def test_a_door_that_is_closed_lets_nobody_in_who_was_on_the_way(tls: ssl.
         await _to_the_end(reader)
         assert keeper.here["127.0.0.1"] == 0
         writer.close()
+
+
+@pytest.mark.parametrize("problem", [OSError, ValueError, TimeoutError, asyncio.CancelledError])
+async def test_a_socket_that_cannot_be_served_is_closed_and_no_longer_counted(
+    caplog: pytest.LogCaptureFixture, problem: type[BaseException]
+) -> None:
+    def fail(accepted: AcceptedSocket) -> asyncio.Protocol:
+        raise problem("on purpose")
+
+    keeper = Keeper()
+    sockets = await bind("127.0.0.1", 0)
+    acceptor = TcpAcceptor(sockets, fail, admission=keeper, tls=None, deadline=WAIT)
+    for number in (1, 2):
+        reader, writer = await asyncio.open_connection(*sockets[0].getsockname())
+        assert await _to_the_end(reader) == b""
+        writer.close()
+        await until(lambda number=number: keeper.entered["127.0.0.1"] == number and not keeper.here["127.0.0.1"])
+    acceptor.close()
+    await acceptor.wait_closed()
+    assert keeper.silences == (2 if problem is TimeoutError else 0)
+    assert caplog.text.count("cannot serve an accepted connection") == (2 if problem is ValueError else 0)
 
 
 async def test_a_door_without_file_descriptors_rests_instead_of_spinning(
