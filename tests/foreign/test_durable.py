@@ -114,5 +114,6 @@ async def test_a_number_of_children_that_nobody_has_holds_up_no_server(
         _declare(app)
         await _waiting(app, look)
         (mark,) = await redis_client.hmget(look.task("p"), "run")
-        await redis_client.hset(look.task("p"), "g:both", HUGE + b" 0a []")
+        followed = {"g:both": HUGE + b" 0a []", "waited": "a-follower"}  # who sees how many have ended
+        await redis_client.hset(look.task("p"), mapping=followed)
         assert await store.runs.join("default", [JoinRow("p", mark.decode(), "both", 0, b"+")]) == 0
