@@ -1,4 +1,4 @@
-"""A key of another type than a script of tasks expects: the script stops before its first write, whatever key it is.
+"""A key of another type than a script expects: the script stops before its first write, whatever key it is.
 
 The calls of a scenario are noted with all keys as they were; each is then made again with one damaged key after the
 other.
@@ -18,9 +18,6 @@ from tests.support.servers import RealServer
 from veredus.store.connection.redis import ScriptCall, SingleServer
 from veredus.store.connection.scripts import Script
 
-OTHERS = ("presence/", "cron/", "session/", "outbox/", "node/")
-"""Scripts that are not about tasks. Records of processes are written anew with every beat. Those of sessions look only
-at some of their keys: it would cost a command more with every message and every ack."""
 DAMAGED = "no script expects a stream"
 MOST = 3
 """Calls of one script that are tried, each with other keys present or other arguments empty."""
@@ -48,15 +45,15 @@ class Calls:
     made: dict[tuple[str, tuple[bool, ...]], Made] = field(default_factory=dict)
 
     def note(self, script: Script, keys: Sequence[Any], args: Sequence[Any]) -> None:
-        if not keys or script.name.startswith(OTHERS) or sum(name == script.name for name, _ in self.made) >= self.most:
+        if not keys or sum(name == script.name for name, _ in self.made) >= self.most:
             return
         before = everything(self.client)
         kind = script.name, (*(_name(key) in before for key in keys), *(bool(arg) for arg in args))
         self.made.setdefault(kind, Made(script, tuple(keys), tuple(args), before))
 
-    def written_by_failures(self) -> list[str]:
-        """Scripts that failed because of one damaged key, and had changed others."""
-        return sorted({found for call in self.made.values() for found in self._try_out(call)})
+    def written_by_failures(self) -> str:
+        """Scripts that failed because of one damaged key, and had changed others, a line each."""
+        return "\n".join(sorted({found for call in self.made.values() for found in self._try_out(call)}))
 
     def _try_out(self, call: Made) -> Iterator[str]:
         for damaged in dict.fromkeys([*map(_name, call.keys), *call.before]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.faults.damage import noted_calls
 from tests.faults.gateway.pushes import PUSHES
 from tests.faults.gateway.requests import REQUESTS
 from tests.faults.playing import play_with_fault, play_without_fault
@@ -48,7 +49,9 @@ def without_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("scenario", [pytest.param(one, id=one.name) for one in SCENARIOS])
 async def test_a_scenario_makes_the_calls_that_are_listed(valkey_server: RealServer, scenario: Scenario) -> None:
-    await play_without_fault(scenario, valkey_server, MET)
+    with noted_calls(valkey_server) as calls:
+        await play_without_fault(scenario, valkey_server, MET)
+    assert not calls.written_by_failures()
 
 
 @pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in CHOSEN])

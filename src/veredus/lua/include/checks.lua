@@ -2,7 +2,7 @@
 
 -- expect: stop before the first write when a key has a wrong type, because a later error would not undo the writes.
 -- Asking for the size is the cheapest command that refuses a wrong type.
-local SIZE = { list = 'LLEN', zset = 'ZCARD', set = 'SCARD' }
+local SIZE = { list = 'LLEN', zset = 'ZCARD', set = 'SCARD', hash = 'HLEN' }
 local function expect(key, kind) redis.call(SIZE[kind], key) end
 
 -- expect_ttl: stop before the first write when a lock would get a lifetime that Redis refuses: whole seconds from 1 on.

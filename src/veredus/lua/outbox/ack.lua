@@ -17,9 +17,13 @@ for i, sid, seq, rid_floor, ts in rows() do
   elseif seq > s.floor and not cut(s, seq, ts) then
     replies[i] = 'forked'
   else
-    if rid_floor > 0 then raise_rid_floor(s, rid_floor) end
+    if rid_floor > 0 then check_records(s.base) end
     replies[i] = 'ok'
   end
+end
+
+for i, sid, rid_floor in rows() do
+  if replies[i] == 'ok' and rid_floor > 0 then raise_rid_floor(look_up(sid), rid_floor) end
 end
 save_all()
 return replies

@@ -2,10 +2,14 @@
 -- KEYS  server workers types details [servers all_workers]
 -- ARGV  ttl info startable version memory expected:number ROWS(gone) task_id ROWS(working) task_id worker_info
 -- RETURNS  {now_ms, 1; 0 if `workers` does not have as many rows as expected, and was left alone, what the process is asked to do}
--- NEEDS  clock grow
+-- NEEDS  checks clock grow
 -- Only what changed since the last beat is sent: `expected` is the number of rows that it left, empty to write all of them.
 -- In a cluster the two indexes are in other slots: they are absent here, and the store writes them.
 local now = clock()
+if servers then
+  expect(servers, 'zset')
+  expect(all_workers, 'zset')
+end
 grow('SET', server, info, 'EX', ttl)
 redis.call('SET', types, startable, 'EX', ttl)
 if redis.call('TYPE', details).ok ~= 'hash' then redis.call('DEL', details) end

@@ -2,8 +2,10 @@
 -- KEYS  server workers types details [servers all_workers]
 -- ARGV
 -- RETURNS  number of keys deleted
--- NEEDS  nothing
+-- NEEDS  checks
 if servers then
+  expect(servers, 'zset')
+  expect(all_workers, 'zset')
   redis.call('ZREM', servers, server)
   redis.call('ZREM', all_workers, workers)
 end

@@ -31,11 +31,16 @@ if newest ~= secret and not is_older then return { 'forbidden', 'secret' } end
 if is_revoked(partition, user, issued_ms) then return { 'revoked', 'revoked' } end
 expect(session_keys.expiries(partition), 'zset')
 expect(attached, 'set')
-expect(session_keys.session_groups(base), 'set')
+expect(sessions, 'zset')
+expect(session_keys.user(partition, user), 'zset')
+if last_node ~= '' then expect(session_keys.attached(partition, last_node), 'set') end
+check_records(base)
+check_grant(partition, base)
 
 local s = look_up(sid)
 local floor = s.floor
-floor_ts, policy_floor = tonumber(floor_ts), tonumber(policy_floor)
+floor_ts, policy_floor, generation = tonumber(floor_ts), tonumber(policy_floor), generation + 0
+local secrets_end = now + math.max(grace_ms, tonumber(ttl))
 local reason, gap_from, gap_to = '', 0, 0
 local is_whole = redis.call('LLEN', outbox) == s.top - floor
 if not is_whole then
@@ -70,7 +75,6 @@ else
     floor, floor_ts = seq, s.floor_ts
   end
 end
-generation = tonumber(generation)
 if last_node ~= '' then
   redis.call('SREM', session_keys.attached(partition, last_node), sid)
   kick(last_node, sid, generation, 'superseded')
@@ -78,7 +82,7 @@ end
 generation = generation + 1
 redis.call('HSET', meta, field.GENERATION, generation, field.NODE, node, field.CONNECTION, connection,
   field.STATE, field.ATTACHED, field.ENDS, 0, field.SECRET, next_secret, field.PREVIOUS_SECRET, secret,
-  field.SECRETS_UNTIL, now + math.max(grace_ms, tonumber(ttl)), field.TOKEN_ISSUED, issued_ms,
+  field.SECRETS_UNTIL, secrets_end, field.TOKEN_ISSUED, issued_ms,
   field.OLDER_SECRETS, is_older and string.sub(newest .. known, 1, 325) or '')
 redis.call('ZREM', session_keys.expiries(partition), sid)
 redis.call('SADD', attached, sid)

@@ -2,8 +2,9 @@
 -- KEYS  sessions
 -- ARGV  channel ROWS sid reason
 -- RETURNS  per row 1, or 0 if there is no such session
--- NEEDS  erase log row_sessions
+-- NEEDS  erasable erase log row_sessions
 look_up_rows()
+for i, sid in rows() do check_erasable(sid) end
 
 local replies = {}
 for i, sid, reason in rows() do

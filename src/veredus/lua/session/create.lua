@@ -12,6 +12,7 @@ if redis.call('EXISTS', meta) == 1 then return redis.error_reply('ERR the sessio
 expect(sessions, 'zset')
 expect(attached, 'set')
 expect(box, 'list')
+check_grant(partition, base)
 if is_revoked(partition, user, issued_ms) then return 'revoked' end
 
 local live, replaced, letters = {}, {}, {}

@@ -2,10 +2,14 @@
 -- KEYS  sessions
 -- ARGV  channel call kept_ms:number before reason ROWS sid
 -- RETURNS  per row 1 if this call ended it, else 0
--- NEEDS  erase grow log row_sessions
+-- NEEDS  erasable erase grow log row_sessions
 -- With `before`, only sessions whose token was issued earlier. The record is `<call> <reason>`: a call that is repeated
 -- because its reply was lost counts the same sessions again. It lives as long as the client may try to resume.
 look_up_rows()
+for i, sid in rows() do
+  check_erasable(sid)
+  redis.call('GET', session_keys.ended(base_of(sid)))
+end
 
 local replies = {}
 for i, sid in rows() do

@@ -2,13 +2,12 @@
 -- KEYS  sessions
 -- ARGV  sid issued ROWS(groups) group
 -- RETURNS  1, 0 if there is no such session, -1 if the token is revoked
--- NEEDS  checks grant log tokens
+-- NEEDS  grant log tokens
 local s = look_up(sid)
 if not s then return 0 end
 local meta, issued_ms = session_keys.meta(s.base), issued_at(issued, now)
 if is_revoked(s.partition, redis.call('HGET', meta, field.USER), issued_ms) then return -1 end
-expect(session_keys.session_groups(s.base), 'set')
-for i, group in groups() do expect(session_keys.group(s.partition, group), 'zset') end
+check_grant(s.partition, s.base)
 redis.call('HSET', meta, field.TOKEN_ISSUED, issued_ms)
 grant(s.base, sid)
 return 1
