@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers import VALKEY_ONLY
+from tests.support.faults import PAIRS, REPLY_CUT, REPLY_LOST, REQUEST_LOST, Aim, Fault, faults_before
+from tests.support.servers import VALKEY_ONLY, RealServer
 from tests.support.timed import at
 from tests.support.waiting import until
 from veredus import App, ConfigError, current
-from veredus.store.store import Store
+from veredus.errors import ConnectionLost
+from veredus.store.store import Store, connect
 from veredus.store.tasks.limits import LimitStore
 
 pytestmark = [VALKEY_ONLY, pytest.mark.usefixtures("server")]
@@ -39,7 +41,7 @@ async def test_a_handler_takes_a_token_until_its_deadline(url: str, redis_client
 
         await until(ended, what="the end")
     first, second, (task_id, [(member, score)]), released, again = seen
-    assert (first, second, released, again) == (True, False, True, False)
+    assert (first, second, released, again) == (True, True, True, False)
     assert member.decode() == task_id
     assert score == int(score)
     assert 90 < score - time.time() <= 101
@@ -53,6 +55,33 @@ async def test_what_go_took_counts_and_lapses(store: Store, redis_client: Any) -
     limits = LimitStore(at(store.redis, 1_700_000_001_000))
     assert await limits.acquire("smtp", 1, "ours", 1_700_000_100) is True
     assert await redis_client.zrange(KEY, 0, -1) == [b"ours"]
+
+
+async def test_a_task_that_asks_again_keeps_its_token(store: Store, redis_client: Any) -> None:
+    limits = LimitStore(at(store.redis, 1_700_000_000_000))
+    for deadline in (1_700_000_100, 1_700_000_200):  # of two attempts
+        assert await limits.acquire("smtp", 1, "ours", deadline) is True
+        assert await limits.acquire("smtp", 1, "another", deadline) is False
+        assert await redis_client.zrange(KEY, 0, -1, withscores=True) == [(b"ours", float(deadline))]
+
+
+@pytest.mark.parametrize("fault", [REQUEST_LOST, REPLY_LOST, REPLY_CUT, *PAIRS[:1]], ids=lambda fault: fault.name)
+async def test_a_lost_reply_takes_one_token(server: RealServer, redis_client: Any, fault: Fault) -> None:
+    deadline = int(time.time()) + 100
+    async with faults_before(server.socket) as proxy:
+        behind = Store(connect(proxy.url, timeout=fault.timeout))
+        limits = LimitStore(behind.redis)
+        proxy.let(fault, Aim("limit-acquire"))
+        if fault.then is None:
+            assert await limits.acquire("smtp", 1, "ours", deadline) is True
+        else:  # a connection that breaks twice is an error, and the task asks again when it is retried
+            with pytest.raises(ConnectionLost):
+                await limits.acquire("smtp", 1, "ours", deadline)
+            proxy.calm()
+            assert await limits.acquire("smtp", 1, "ours", deadline) is True
+        assert proxy.happened
+        assert await redis_client.zrange(KEY, 0, -1) == [b"ours"]
+        await behind.close()
 
 
 @pytest.mark.parametrize(("scope", "most"), [("", 1), (" ", 1), ("s", 0), ("s", True), ("s", "5")])

@@ -36,8 +36,8 @@ class Semaphore:
         self._redis, self._running = redis, running
 
     async def acquire(self) -> bool:
-        """Take a token for the running task. Returns False if all are taken: raise an error then, so that the task
-        is retried."""
+        """Take a token for the running task; one that has a token keeps it. Returns False if all are taken: raise an
+        error then, so that the task is retried."""
         from veredus.store.tasks.limits import LimitStore
 
         context = self._running()

@@ -1,5 +1,5 @@
 """The commands and scripts that are sent again on a fresh connection if the first one broke before the reply: only
-reads.
+reads, and what has no effect the second time.
 
 Changes are repeated by callers that can recognise a repetition: producers number their calls, workers their batches.
 """
@@ -15,5 +15,6 @@ SCRIPTS = frozenset({
     "durable/outcomes",
     "inspect/examine", "inspect/info", "inspect/leases", "inspect/list", "inspect/memory", "inspect/stats",
     "limit/list", "node/list", "order/list", "outbox/read", "session/show",
+    "limit/acquire",  # a task has one token of a semaphore, however often it asks
     "result/await",  # may add a listener to a task, which has no effect the second time
 })  # fmt: skip
