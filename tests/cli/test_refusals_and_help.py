@@ -78,6 +78,7 @@ USAGE_LINES = [
     ("task cancel --all -y", "--queue"),
     ("task cancel x --then drop", "archive"),
     ("task lst -q mail", "did you mean 'list'"),
+    ("cron run reports.daily", "VEREDUS_APP"),
     ("queue puase mail", "did you mean 'pause'"),
     ("server inspect", "SERVER..."),
     ("cron history", "ENTRY_ID..."),

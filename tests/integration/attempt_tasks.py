@@ -8,6 +8,8 @@ import signal
 import threading
 from typing import Any
 
+import pydantic
+
 from veredus import App, current
 
 app = App("redis://127.0.0.1:1")  # every test points it at its own server
@@ -49,4 +51,21 @@ async def flaky(failures: int) -> str:
     return "at last"
 
 
+class Card(pydantic.BaseModel):
+    number: int
+
+
+@app.task(name="model_loop", max_retry=0)
+async def model_loop(card: Card) -> None: ...
+
+
+@app.task(name="model_thread", max_retry=0, run_in="thread")
+def model_thread(card: Card) -> None: ...
+
+
+@app.task(name="model_process", max_retry=0, run_in="process")
+def model_process(card: Card) -> None: ...
+
+
+MODELS: dict[str, Any] = {"loop": model_loop, "thread": model_thread, "process": model_process}
 TASKS: dict[str, Any] = {"loop": on_loop, "thread": in_thread, "process": in_process}

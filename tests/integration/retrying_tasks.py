@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from veredus import App, Retry, RevokeTask, SkipRetry
@@ -35,6 +36,12 @@ def _raise(deed: str) -> None:
         "counted": Retry("not ready", after=30),
         "free": Retry("not ready", after=40, counts=False),
         "usual": Retry(),
+        "alone": ExceptionGroup("outer", [ExceptionGroup("inner", [Retry("not ready", after=40, counts=False)])]),
+        "cancelled": BaseExceptionGroup("all", [asyncio.CancelledError(), Retry(after=30)]),
+        "beside_busy": ExceptionGroup("two", [Retry(after=30), Busy("later")]),
+        "beside_other": ExceptionGroup("two", [Retry(after=30), KeyError("x")]),
+        "beside_skip": ExceptionGroup("two", [Retry(after=30), SkipRetry()]),
+        "twice": ExceptionGroup("two", [Retry(after=30), Retry(after=40)]),
     }
     raise raises[deed]
 

@@ -76,6 +76,8 @@ async def test_attempts_that_end_without_the_handlers_will(tried: App, look: Loo
         "ran over its timeout of 1 s",
     )
     assert one.place.startswith("tests.integration.attempt_tasks.on_loop:")
+    assert "await asyncio.Event().wait()" in one.traceback
+    assert "eager_runner" not in one.traceback, "what runs handlers is of no use to readers"
     assert one.seconds is not None
     assert 0.9 < one.seconds < 10
     assert [text for _, text in one.log] == ["about to hang"]
@@ -88,8 +90,23 @@ async def test_attempts_that_end_without_the_handlers_will(tried: App, look: Loo
     one = await _one(unreadable)
     assert (one.outcome, one.error_class) == ("unreadable", "veredus.errors.PayloadError")
     assert "does not fit" in one.error
+    assert one.place.startswith("tests.integration.attempt_tasks.on_loop:"), "no line of it ran"
     one = await _one(cancelled)
     assert (one.outcome, one.error, one.traceback) == ("cancelled", "context canceled", "")
+
+
+@pytest.mark.parametrize("where", ["loop", "thread", "process"])
+async def test_the_place_of_a_payload_that_does_not_fit_a_model_is_its_handler(
+    tried: App, look: Look, where: str
+) -> None:
+    """Not the line of pydantic's that noticed."""
+    name = f"model_{where}"
+    async with tried.worker(**FAST, process_pool=1):
+        handle = await tried.enqueue(name, b'{"number": "no number"}', max_retry=0)
+        await look.ends(handle.id, "archived")
+    one = await _one(handle)
+    code = attempt_tasks.MODELS[where].function.__code__
+    assert (one.outcome, one.place) == ("unreadable", f"tests.integration.attempt_tasks.{name}:{code.co_firstlineno}")
 
 
 async def test_all_attempts_of_a_task_stay_also_after_its_success(tried: App, look: Look) -> None:

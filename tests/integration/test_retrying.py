@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration import retrying_tasks
 from tests.support.servers import VALKEY_ONLY
+from tests.support.waiting import forever
 from veredus import App, ConfigError, Job, Retry, Router, TaskTimeout
 from veredus.handlers.executors.processes import ProcessDied
 from veredus.model.retry import RetryRule
@@ -26,6 +27,12 @@ ENDS = {
     "counted": ("retry", 30.0, 1),
     "free": ("retry", 40.0, 0),
     "usual": ("retry", 7.0, 1),
+    "alone": ("retry", 40.0, 0),
+    "cancelled": ("retry", 30.0, 1),
+    "beside_busy": ("retry", 7.0, 1),
+    "beside_other": ("archived", 0.0, 0),
+    "beside_skip": ("archived", 0.0, 0),
+    "twice": ("retry", 7.0, 1),
 }
 """State, seconds until it is tried again, retries counted."""
 
@@ -49,9 +56,8 @@ async def test_the_error_decides(app: App, url: str, where: str) -> None:
                 due = (await app.inspector().task("default", sent[deed].id)).next_process_at
                 assert due is not None
                 assert (due - q.now).total_seconds() == delay, deed
-        second = await sent["busy"].status(), await sent["free"].status()
-        assert second[0].error == "Busy: later"
-        assert second[1].error == "Retry: not ready"
+        texts = {deed: (await sent[deed].status()).error for deed in ("busy", "free", "alone")}
+        assert texts == {"busy": "Busy: later", "free": "Retry: not ready", "alone": "Retry: not ready"}
 
 
 async def test_a_retry_that_does_not_count_goes_on_when_retries_are_used_up_and_ends_at_max_deferrals(app: App) -> None:
@@ -113,6 +119,32 @@ async def test_what_a_task_group_raises_is_judged_by_what_is_in_it() -> None:
     async with app.test() as q:
         await fan_out.enqueue()
         assert [run.action for run in await q.drain()] == ["retry"]
+
+
+async def test_middlewares_see_the_retry_of_a_task_group() -> None:
+    app, seen = App(), list[BaseException]()
+
+    @app.middleware
+    async def look(job: Job, call_next: Any) -> Any:
+        try:
+            return await call_next(job)
+        except Exception as exc:
+            seen.append(exc)
+            raise
+
+    async def fail(error: Exception) -> None:
+        raise error
+
+    @app.task(name="fan-out")
+    async def fan_out() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail(Retry("not ready", after=30)))
+            group.create_task(forever())
+
+    async with app.test() as q:
+        await fan_out.enqueue()
+        assert [run.action for run in await q.drain()] == ["retry"]
+    assert [str(one) for one in seen] == ["not ready"]
 
 
 async def test_a_timeout_is_tried_again_unless_it_is_named() -> None:

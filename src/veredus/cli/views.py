@@ -182,7 +182,13 @@ async def resume(inspector: Inspector, entries: tuple[str, ...]) -> None:
 @cron_group.command("run")
 @click.argument("names", metavar="ENTRY...", nargs=-1, required=True)
 @click.option(
-    "--app", "path", metavar="MODULE:APP", envvar="VEREDUS_APP", required=True, help="The app with the schedules."
+    "--app",
+    "path",
+    metavar="MODULE:APP",
+    envvar="VEREDUS_APP",
+    show_envvar=True,
+    required=True,
+    help="The app with the schedules.",
 )
 @redis_option
 def run(names: tuple[str, ...], path: str, redis_url: str | None) -> None:

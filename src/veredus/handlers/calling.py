@@ -10,6 +10,8 @@ from veredus.errors import PayloadError
 from veredus.handlers.executors.threads import ThreadPool
 from veredus.handlers.injection import call_injected, dependencies
 from veredus.handlers.mux import AnyTask
+from veredus.handlers.only_retry import only_retry
+from veredus.model.failure import concerns
 from veredus.model.job import Job
 
 
@@ -20,22 +22,35 @@ class UnreadablePayload(Exception):
 async def call_on_loop(task: AnyTask, job: Job) -> Any:
     """Raises UnreadablePayload if the handler cannot be called with this payload."""
     args, kwargs = _arguments(task, job)
-    if not dependencies(task.function):
-        return await task.function(*args, **kwargs)
-    return await call_injected(task.function, lambda given: task.function(*args, **kwargs, **given))
+    try:
+        if not dependencies(task.function):
+            return await task.function(*args, **kwargs)
+        return await call_injected(task.function, lambda given: task.function(*args, **kwargs, **given))
+    except BaseExceptionGroup as group:
+        retry = only_retry(group)
+        if retry is None:
+            raise
+    raise retry
 
 
 async def call_in_thread(task: AnyTask, threads: ThreadPool, job: Job) -> Any:
     """Raises UnreadablePayload if the handler cannot be called with this payload."""
     args, kwargs = _arguments(task, job)
     run = functools.partial(task.function, *args, **kwargs)
-    if not dependencies(task.function):
-        return await threads.submit(run)
-    return await call_injected(task.function, lambda given: threads.submit(functools.partial(run, **given)))
+    try:
+        if not dependencies(task.function):
+            return await threads.submit(run)
+        return await call_injected(task.function, lambda given: threads.submit(functools.partial(run, **given)))
+    except BaseExceptionGroup as group:
+        retry = only_retry(group)
+        if retry is None:
+            raise
+    raise retry
 
 
 def _arguments(task: AnyTask, job: Job) -> tuple[tuple[Any, ...], dict[str, Any]]:
     try:
         return task.codec.decode(job)
     except PayloadError as exc:
+        concerns(exc, task.function)
         raise UnreadablePayload from exc

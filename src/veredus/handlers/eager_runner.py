@@ -89,8 +89,8 @@ def _stay_with(coroutine: Coroutine[Any, Any, None], run: Callable[..., Any], fu
         try:
             value = yield future
             step = coroutine.send
-        except BaseException as exc:  # whatever is thrown in here belongs to the handler
-            value = exc
+        except BaseException as exc:  # whatever is thrown in here belongs to the handler, also its traceback
+            value = exc.with_traceback(exc.__traceback__ and exc.__traceback__.tb_next)
             step = coroutine.throw
         try:
             future = run(step, value)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 import linecache
 import os
 import sysconfig
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from veredus.errors import RevokeTask, SkipRetry
 
@@ -38,6 +42,8 @@ _TEXTLESS: dict[type, str] = {SkipRetry: "skip retry for the task", RevokeTask: 
 
 REMOTE = "__veredus_remote__"
 """An attribute of an error that was raised in another process: its description, its traceback and its place there."""
+PLACE = "__veredus_place__"
+"""An attribute of an error that no line of the user's has raised: the place that it is about."""
 
 
 def describe(error: BaseException, most: int = MOST) -> str:
@@ -81,18 +87,31 @@ def place_of(error: BaseException | None) -> str:
         seen.add(id(error))
         if remote := getattr(error, REMOTE, None):
             return str(remote[2])
+        if place := getattr(error, PLACE, ""):
+            return str(place)
         if frames := _without_ours(error.__traceback__):
             own = [one for one in frames if not one[0].f_code.co_filename.startswith(_NOT_THE_USERS)]
-            return cut(_place(*(own or frames)[-1]), _LINK_BYTES)
+            frame, number = (own or frames)[-1]
+            return _place(frame.f_globals, frame.f_code, number)
         error = error.__cause__ or error.__context__
     return ""
 
 
-def _place(frame: FrameType, number: int) -> str:
-    module = frame.f_globals.get("__name__", "")
+def concerns(error: BaseException, function: Callable[..., Any]) -> None:
+    """This error has no place of its own: it is about that function."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    plain = inspect.unwrap(function)
+    code = getattr(plain, "__code__", None)
+    if code is not None:
+        setattr(error, PLACE, _place(plain.__globals__, code, code.co_firstlineno))
+
+
+def _place(module_globals: Mapping[str, Any], code: CodeType, number: int) -> str:
+    module = module_globals.get("__name__", "")
     if not module or module in _MAIN:
-        module = Path(frame.f_code.co_filename).stem
-    return f"{module}.{frame.f_code.co_qualname}:{number}"
+        module = Path(code.co_filename).stem
+    return cut(f"{module}.{code.co_qualname}:{number}", _LINK_BYTES)
 
 
 def one_line(error: BaseException) -> str:

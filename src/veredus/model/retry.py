@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from veredus.errors import ConfigError
+from veredus.errors import ConfigError, Retry
 
 RetryDelayFunction = Callable[[int, BaseException, Any], float | timedelta]
 """Called with the number of retries so far, the error and the task; returns seconds."""
@@ -68,14 +68,14 @@ class RetryRule:
     def is_final(self, error: BaseException, *, raised: bool) -> bool:
         """Whether no attempt follows this error. `raised`: by the handler itself. What befalls an attempt from outside
         (a timeout, a process that was killed) is final only if its class is named in `never`. A group of errors, as
-        `asyncio.TaskGroup` raises, is final if one of them is."""
+        `asyncio.TaskGroup` raises, is final if one of them is; a `Retry` beside others says nothing."""
         there = getattr(error, FINAL, None)
         if raised and there is not None:
             return bool(there)
         if isinstance(error, self.never):
             return True
         if isinstance(error, BaseExceptionGroup) and not isinstance(error, self.only or ()):
-            return any(self.is_final(one, raised=raised) for one in error.exceptions)
+            return any(self.is_final(one, raised=raised) for one in error.exceptions if not isinstance(one, Retry))
         return raised and self.only is not None and not isinstance(error, self.only)
 
 

@@ -12,11 +12,12 @@ from contextlib import AsyncExitStack
 from multiprocessing import spawn
 from typing import Any, NoReturn
 
-from veredus.errors import ConfigError
+from veredus.errors import ConfigError, PayloadError
 from veredus.handlers.executors import log_relay
 from veredus.handlers.executors.guard import guard
 from veredus.handlers.executors.pipe import Head, Pipe
 from veredus.handlers.executors.remote_errors import MAIN, pack_error, rebuild
+from veredus.model.failure import concerns
 from veredus.process import forks
 
 
@@ -76,7 +77,11 @@ class ChildRunner:
             decoded.id, decoded.queue = head["id"], head["queue"]
             job = Job(decoded)
             enter(Context(job, head["deadline"], reports=PipeReports(self._pipe)))
-            args, kwargs = task.codec.decode(job)
+            try:
+                args, kwargs = task.codec.decode(job)
+            except PayloadError as exc:
+                concerns(exc, task.function)
+                raise
             stage = "handler"
             result = _call(task.function, args, kwargs)
             if not self._pipe.is_ours:

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from veredus.errors import RevokeTask, SkipRetry, VeredusError
+from veredus.handlers.only_retry import only_retry
 from veredus.model.failure import REMOTE, describe, place_of, traceback_of
 from veredus.model.retry import FINAL, RetryRule
 from veredus.model.verdict import wraps
@@ -30,6 +31,7 @@ class RemoteError(VeredusError):
 def pack_error(error: BaseException, rule: RetryRule | None = None) -> list[dict[str, Any]]:
     """The error and its causes, with description, traceback and place, and whether it is final by the rule of its
     task."""
+    error = only_retry(error) or error
     chain: list[dict[str, Any]] = []
     seen: set[int] = set()
     current: BaseException | None = error
