@@ -188,6 +188,21 @@ async def test_a_result_written_early_is_there_before_the_end_and_kept(app: App,
         assert await replaced.result(PATIENCE) == "late"
 
 
+async def test_what_a_failed_attempt_has_written_stays_when_the_next_one_writes_nothing(app: App, look: Look) -> None:
+    """As in Go, whose ResultWriter writes into a hash that survives retries."""
+
+    @app.task(retry_delay=0, retention=600)
+    async def twice() -> None:
+        if current().attempt == 1:
+            await current().write_result(b"of the first attempt")
+            raise ValueError("then it fails")
+
+    async with app.worker(**FAST):
+        handle = await twice.enqueue()
+        await look.ends(handle.id, "completed")
+    assert await look.client.hget(look.task(handle.id), "result") == b"of the first attempt"
+
+
 async def test_a_late_writer_leaves_no_orphan(app: App, look: Look) -> None:
     told: list[BaseException] = []
     deleted = asyncio.Event()
