@@ -172,6 +172,17 @@ async def test_a_moved_task_keeps_everything_but_its_queue(q: Bench, state: str)
     assert await check_invariant(q.client) == []
 
 
+async def test_a_late_result_does_not_take_the_id_of_a_moved_task(q: Bench) -> None:
+    """A Go handler that stood still wrote it after its task was gone."""
+    await q.pend("a")
+    await q.client.hset(keys.task("other", "a"), "result", "late")
+    await q.inspector.move("q", "a", "other")
+    fields = await q.client.hgetall(keys.task("other", "a"))
+    assert fields[b"state"] == b"pending"
+    assert b"result" not in fields
+    assert await check_invariant(q.client) == []
+
+
 async def test_move_refuses_without_a_trace(q: Bench) -> None:
     other = Bench(q.redis, q.client, "other")
     await q.fill("active", "run")

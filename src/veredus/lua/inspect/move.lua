@@ -4,7 +4,7 @@
 -- RETURNS  1 moved, 0 no such task, -1 it is running, -2 another task of the target queue holds the lock, -3 it is
 --   not where its state says, -5 it has changed since, -6 the target queue has a task with this id, -8 it is a durable
 --   task that waits or has children, and is not to begin from its start
--- NEEDS  clock checks ownership wakeup places lanes limits take_out waking forget_run
+-- NEEDS  clock checks ownership wakeup places lanes limits take_out task_exists waking forget_run
 -- For servers that hold both queues; in a cluster, stage_copy, delete_original and release_copy do the same in three steps.
 local TO = { scheduled = target_scheduled, retry = target_retry, archived = target_archived, completed = target_completed }
 local now, _, nanoseconds = clock()
@@ -20,7 +20,7 @@ local code, task = take_one(task_id, seen_at, function(task)
   if task.state == 'active' then return -1 end
   if redis.call('HGET', task.key, 'msg') ~= old_message then return -5 end
   if not from_start and is_bound(task.key) then return -8 end
-  if redis.call('EXISTS', key) == 1 then return -6 end
+  if redis.call('EXISTS', key) == 1 and not is_late_result(key) then return -6 end
   if task.lock ~= '' and redis.pcall('GET', task.lock) == task_id then
     if redis.call('EXISTS', new_lock) == 1 then return -2 end
     left = redis.call('PTTL', task.lock)
@@ -33,6 +33,7 @@ if not task then return code end
 
 if from_start and forget_run(queue_prefix, task_id) then was_parked = task.state == 'scheduled' end
 local fields = redis.call('HGETALL', task.key)
+redis.call('DEL', key)
 for i = 1, #fields, 2 do redis.call('HSET', key, fields[i], fields[i + 1]) end
 redis.call('HSET', key, 'msg', new_message)
 redis.call('HDEL', key, 'held', 'limited_by')
