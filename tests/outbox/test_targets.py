@@ -69,6 +69,37 @@ async def test_an_absent_user_finds_the_mail_in_the_next_session(log: Log) -> No
     assert (await log.create()).top == 0
 
 
+@pytest.mark.parametrize("acknowledges", [False, True], ids=["stays silent", "acknowledges what followed"])
+async def test_what_the_quota_dropped_is_not_delivered(log: Log, acknowledges: bool) -> None:
+    small, other = await log.create(quota=Quota(entries=1)), await log.create()
+    outbox = log.store.outbox
+    await outbox.append_to_user("bob", tail("seen"), wait_ms=5000)
+    await outbox.ack([(small.sid, 1, 0)])
+    for text in ("first", "second"):
+        log.later(1)
+        await outbox.append_to_user("bob", tail(text), wait_ms=5000, policy="drop_oldest")
+    await log.push(small.sid, "x", policy="drop_oldest")
+    assert await log.texts(small.sid) == ["x"]
+    if acknowledges:
+        assert await outbox.ack([(small.sid, 4, 0)]) == ["ok"]
+    await log.store.sessions.close(other.sid)
+    assert await log.texts(small.sid) == [*["x"][acknowledges:], "first", "second"]
+
+
+async def test_what_was_acknowledged_after_a_drop_is_delivered(log: Log) -> None:
+    small, other = await log.create(quota=Quota(entries=1)), await log.create()
+    outbox = log.store.outbox
+    for text in ("dropped", "seen"):
+        log.later(1)
+        await outbox.append_to_user("bob", tail(text), wait_ms=5000, policy="drop_oldest")
+    await outbox.ack([(small.sid, 2, 0)])
+    for text in ("dropped too", "newest"):
+        log.later(1)
+        await outbox.append_to_user("bob", tail(text), wait_ms=5000, policy="drop_oldest")
+    await log.store.sessions.close(other.sid)
+    assert await log.texts(small.sid) == ["newest", "dropped", "dropped too"]
+
+
 async def test_a_mailbox_is_bounded_and_what_waited_too_long_makes_room(log: Log) -> None:
     outbox = log.store.outbox
     rows = [Post("bob", tail("x"), wait_ms=1000)] * MAIL_ENTRIES

@@ -16,6 +16,8 @@ BYTES_FLOOR = "cf"
 """The value of BYTES at the floor."""
 POLICY_FLOOR = "pf"
 """The floor that the policy `drop_oldest` set."""
+DROPPED_FROM = "df"
+"""The floor before that policy has moved it over messages that wait for their user, until the next ack."""
 EPOCH = "e"
 """Changes when the log is not the one that a client knows."""
 

@@ -105,11 +105,17 @@ local function store_new(s)
   if length and length ~= s.top - s.floor then repair(s, length) end
 end
 
--- cut: remove everything up to this seq from the log, which is at least one entry. If a ts above 0 is given and the entry
--- has another one, nothing changes and the answer is false.
+-- dropped_range: what the policy to drop the oldest has removed since the last ack: entries above the first number, up to the second.
+local function dropped_range(base)
+  local from, to = unpack(redis.call('HMGET', session_keys.meta(base), field.DROPPED_FROM, field.POLICY_FLOOR))
+  return tonumber(from or 0), tonumber(from and to or 0)
+end
+
+-- cut: remove everything up to this seq from the log, which is at least one entry; `save` does it. If a ts above 0 is given and
+-- the entry has another one, nothing changes and the answer is false.
 local function cut(s, seq, ts)
-  local list = session_keys.outbox(s.base)
-  local entry = redis.call('LINDEX', list, seq - s.floor - 1)
+  local count = (s.cut or 0) + seq - s.floor
+  local entry = redis.call('LINDEX', session_keys.outbox(s.base), count - 1)
   if entry then
     local entry_ts, _, bytes = header(entry)
     if ts and ts > 0 and ts ~= entry_ts then return false end
@@ -117,9 +123,22 @@ local function cut(s, seq, ts)
   else -- the list was damaged: no cursor fits a ts of 0, so the client will be reset
     s.floor_ts, s.bytes_floor = 0, s.bytes
   end
-  redis.call('LTRIM', list, seq - s.floor, -1)
-  s.floor = seq
+  s.cut, s.floor = count, seq
+  if redis.call('HEXISTS', session_keys.meta(s.base), field.DROPPED_FROM) == 1 then
+    s.notes = redis.call('HGETALL', session_keys.waiting(s.base))
+  end
   return true
+end
+
+-- forget_dropped: from here on the floor no longer tells what was acknowledged from what was dropped: delete the notes of
+-- the latter (see include/mail.lua).
+local function forget_dropped(s)
+  local from, to = dropped_range(s.base)
+  for i = 1, #s.notes, 2 do
+    local seq = tonumber(string.match(s.notes[i + 1], '^%d+') or 0)
+    if seq > from and seq <= to then redis.call('HDEL', session_keys.waiting(s.base), s.notes[i]) end
+  end
+  redis.call('HDEL', session_keys.meta(s.base), field.DROPPED_FROM)
 end
 
 -- save_floor: write the floor if it has moved.
@@ -132,6 +151,11 @@ end
 -- save: write what has changed of a session, and tell its node what was appended.
 local function save(s)
   local run = s.run
+  if s.cut then
+    redis.call('LTRIM', session_keys.outbox(s.base), s.cut, -1)
+    s.cut = nil
+    if s.notes then forget_dropped(s) end
+  end
   local count = #run
   if count == 0 then return save_floor(s) end
   store_new(s)

@@ -44,13 +44,15 @@ local function mail()
     forget(s.partition, redis.call('HGET', session_keys.meta(s.base), field.USER), ids)
   end
 
-  -- noted: what waits in a session, by number: {id, seq, ends, tail, expiry}; no tail if its client has acknowledged it.
+  -- noted: what waits in a session, by number: {id, seq, ends, tail, expiry}; no tail if its client has acknowledged it. What
+  -- was dropped because the log was full does not wait there any more.
   function MAIL.noted(base)
     local notes, found = redis.call('HGETALL', session_keys.waiting(base)), {}
-    local floor = #notes > 0 and tonumber(redis.call('HGET', session_keys.meta(base), field.FLOOR) or 0)
+    if #notes == 0 then return found end
+    local floor, from, to = tonumber(redis.call('HGET', session_keys.meta(base), field.FLOOR) or 0), dropped_range(base)
     for i = 1, #notes, 2 do
       local seq, ends = string.match(notes[i + 1], '^(%d+) (%d+)$')
-      if seq then
+      if seq and (tonumber(seq) <= from or tonumber(seq) > to) then
         local noted = { id = notes[i], seq = tonumber(seq), ends = tonumber(ends) }
         local entry = noted.seq > floor and redis.call('LINDEX', session_keys.outbox(base), noted.seq - floor - 1)
         if entry then
@@ -77,8 +79,9 @@ local function mail()
       for _, other in ipairs(others) do
         local s = look_up(other)
         local note = s and redis.call('HGET', session_keys.waiting(s.base), noted.id)
-        local seq = note and tonumber(string.match(note, '^%d+'))
-        if seq then
+        local seq, from, to = note and tonumber(string.match(note, '^%d+')), 0, 0
+        if seq then from, to = dropped_range(s.base) end
+        if seq and (seq <= from or seq > to) then
           is_kept, is_here = true, is_here or s.node ~= '' or seq <= s.floor
         elseif s then
           without[#without + 1] = s

@@ -13,6 +13,9 @@ local function has_room(s, size, policy)
     erase(s.sid, 'full')
   elseif policy == 'd' and size <= s.quota_bytes then
     store_new(s)
+    if redis.call('EXISTS', session_keys.waiting(s.base)) == 1 then
+      redis.call('HSETNX', session_keys.meta(s.base), field.DROPPED_FROM, s.floor)
+    end
     while s.top - s.floor >= s.quota or s.bytes - s.bytes_floor + size > s.quota_bytes do
       local entry, _ = redis.call('LPOP', session_keys.outbox(s.base)), nil
       if not entry then return false end
