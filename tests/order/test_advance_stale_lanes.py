@@ -60,6 +60,14 @@ async def test_a_go_worker_runs_one_out_of_turn_and_fails(three: Bound) -> None:
     assert await three.states() == {"a": "pending", "b": "parked", "c": "parked"}
 
 
+async def test_a_lane_does_not_rest_for_as_long_as_the_servers_clock_went_back(three: Bound) -> None:
+    await three.advance_stale_lanes()
+    await go_delete(three, "a")
+    three.now -= 600_000
+    await three.advance_stale_lanes()
+    assert (await three.states())["b"] == "pending"
+
+
 async def test_of_very_many_each_gets_its_turn_to_be_looked_at(q: Bound) -> None:
     await q.line_up(*[(f"t{n}", f"k{n}") for n in range(1200)])
     for n in range(1200):

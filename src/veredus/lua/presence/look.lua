@@ -11,6 +11,7 @@ local taken = redis.pcall('HGET', judged, worker_id)
 local records = {}
 if may_check then
   redis.call('ZREMRANGEBYSCORE', checkers, '-inf', now)
+  redis.call('ZREMRANGEBYSCORE', checkers, string.format('(%.0f', now + 3000), '+inf') -- the server's clock was set back
   if redis.call('ZSCORE', checkers, worker_id) or redis.call('ZCARD', checkers) < 2 then
     grow('ZADD', checkers, string.format('%.0f', now + 3000), worker_id)
     redis.call('PEXPIRE', checkers, 60000)
