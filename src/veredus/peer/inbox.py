@@ -113,4 +113,4 @@ class Inbox:
                 except Exception:  # a user's function may raise anything
                     logger.exception("on_message failed for %r; it counts as handled", item)
         except (StopAsyncIteration, SessionClosed):
-            self.acknowledge_last()  # on_event reports the reason
+            pass  # on_event reports the reason
