@@ -456,3 +456,24 @@ async def test_a_deadline_of_a_request_that_was_answered_is_struck_off(log: Log)
 async def test_a_node_that_nobody_knows_leaves_no_record(log: Log) -> None:
     await log.store.nodes.leave("stranger")
     assert await log.everything() == {}
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 32])
+async def test_every_page_of_sessions_is_full_but_the_last(
+    log: Log, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """However many partitions are asked at once, and though ended sessions lie between."""
+    monkeypatch.setattr("veredus.store.sessions.session_reader.LISTED_PARTITIONS", at_once)
+    sids = sorted([(await log.create(f"u{number % 9}")).sid for number in range(12)])
+    for ended in (sids.pop(7), sids.pop(3)):
+        await log.client.delete(keys.meta(ended))
+    for limit in range(1, 13):
+        left, after = sids, ""
+        while True:
+            page = [row.sid for row in await log.store.sessions.listing(after=after, limit=limit)]
+            assert page == left[:limit]
+            left = left[limit:]
+            if len(page) < limit:
+                break
+            after = page[-1]
+        assert left == []
