@@ -377,3 +377,17 @@ async def test_a_client_that_does_not_leave_is_cut_when_a_gateway_stops(
     await gw.stop(drain=0.0)
     assert not gw.delivery.connections
     assert connection.transport.closed
+
+
+async def test_a_client_that_leaves_when_a_gateway_stops_is_not_cut(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut before its own farewell, it may lose the last words."""
+    gw = gateway(app)
+    await gw.start()
+    client = await JsonClient.open(gw, "ada")
+    (connection,) = gw.delivery.connections
+    cuts: list[object] = []
+    monkeypatch.setattr(connection.transport, "abort", lambda: cuts.append(connection))
+    await gw.stop(drain=0.0)
+    assert cuts == []
+    assert not gw.delivery.connections
+    assert await client.close_code() == 4000

@@ -14,7 +14,7 @@ from tests.support.loops import nothing_left
 from tests.support.servers import RealServer
 from tests.support.waiting import pause, until
 from veredus import App
-from veredus.errors import ConnectionLost
+from veredus.errors import CommandRefused, ConnectionLost
 from veredus.gateway import ack_writer, maintenance
 from veredus.gateway.health import GatewaySigns, not_ready, problems
 from veredus.store.store import Store
@@ -46,6 +46,22 @@ async def test_redis_away_keeps_the_sockets_refuses_requests_and_goes_on(new_ser
             await app.push("still here", session=client.sid)
             assert (await client.frame("msg"))["body"] == "still here"
             await until(lambda: not gw.not_ready(), what="ready again")
+
+
+async def test_what_the_store_refuses_is_said_with_what_it_was_for(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(self: object) -> None:
+        raise CommandRefused("not you")
+
+    monkeypatch.setattr(maintenance, "SWEEP", 0.01)
+    async with gateway(app) as gw:
+        monkeypatch.setattr(maintenance.Maintenance, "_sweep", refuse)
+        gw.delivery.outage(CommandRefused("not you either"))
+        assert gw.delivery.degraded
+        assert "the clients' logs cannot be read: not you either" in caplog.text
+        await until(lambda: "the gateway's sweep failed: not you" in caplog.text)
+        await until(lambda: not gw.delivery.degraded, what="the next read of a log")
 
 
 async def test_a_gateway_that_stops_during_an_outage_leaves_nothing_behind(new_server: NewServer) -> None:
