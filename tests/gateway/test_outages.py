@@ -64,6 +64,15 @@ async def test_what_the_store_refuses_is_said_with_what_it_was_for(
         await until(lambda: not gw.delivery.degraded, what="the next read of a log")
 
 
+async def test_after_an_outage_every_log_is_looked_at(app: App) -> None:
+    async with gateway(app, position_check=NEVER, heartbeat=NEVER) as gw:
+        client = await JsonClient.open(gw, "ada")
+        gw._hints._on_hints = lambda rows: None  # deaf, though subscribed
+        await app.push("meanwhile", session=client.sid)
+        gw.delivery.outage(CommandRefused("for a moment"))
+        assert (await client.take(1))[0]["body"] == "meanwhile"
+
+
 async def test_a_gateway_that_stops_during_an_outage_leaves_nothing_behind(new_server: NewServer) -> None:
     """No read of the log and no ack that is tried again and again, with a store that is closed."""
     server = new_server()

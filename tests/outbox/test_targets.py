@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -211,6 +212,22 @@ async def test_everyone(log: Log) -> None:
     assert spread.counts == {PushStatus.QUEUED: 50}
     for sid in sids:
         assert await log.texts(sid) == ["all"]
+
+
+async def test_so_many_partitions_are_walked_at_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veredus.store.sessions.broadcast.PARTITIONS_AT_ONCE", 3)
+    for number in range(10):
+        await log.create(f"u{number}")
+    partitions, sizes = log.store.outbox.partitions, list[int]()
+    run_tags = partitions.run_tags
+
+    async def noted(*given: Any) -> Any:
+        sizes.append(len(given[3]))
+        return await run_tags(*given)
+
+    monkeypatch.setattr(partitions, "run_tags", noted)
+    assert (await log.store.outbox.append_to_everyone(tail("all"))).counts == {PushStatus.QUEUED: 10}
+    assert max(sizes) == 3
 
 
 async def test_damage_of_an_index_stops_before_the_first_write(log: Log) -> None:

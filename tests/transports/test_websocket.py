@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from veredus.link.session import LinkConfig
 from veredus.link.transports.base import LOW_WATER
 from veredus.link.transports.certificate import make_local_certificate
 from veredus.link.transports.websocket import connect_websocket, listen_websocket
+from veredus.link.transports.websocket_transport import _READ_AT_ONCE, WebSocketTransport
 from veredus.model.frames import SUBPROTOCOL, SUBPROTOCOL_JSON, Accept, CloseCode, Hello, Request, Welcome, resumable
 
 
@@ -227,3 +229,21 @@ async def test_over_tls_with_a_certificate_of_our_own(tmp_path: Path) -> None:
         await notes.ending()
     finally:
         await listener.close()
+
+
+@pytest.mark.parametrize(("times", "pauses"), [((1.0, 1.0), 1), ((1.0, 2.0), 0), ((1.0, 2.0, 2.0), 1)])
+async def test_what_is_read_in_one_turn_counts_together_and_each_turn_begins_anew(
+    monkeypatch: pytest.MonkeyPatch, times: tuple[float, ...], pauses: int
+) -> None:
+    transport = WebSocketTransport(Notes(), "json", 1000, control_rate=100.0)
+    steps: list[str] = []
+    out: Any = SimpleNamespace(
+        pause_reading=lambda: steps.append("pause"), resume_reading=lambda: steps.append("resume")
+    )
+    transport._out = out
+    for now in times:
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), "time", lambda now=now: now)
+            transport._count(_READ_AT_ONCE // 2 + 1, True)
+    await asyncio.sleep(0)
+    assert steps == ["pause", "resume"] * pauses

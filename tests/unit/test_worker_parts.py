@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import Hashable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +18,14 @@ from veredus.errors import ConnectionLost, NotReady, ServerFull, StoreError
 from veredus.handlers.mux import Mux
 from veredus.model.job import Job
 from veredus.model.message import TaskMessage
+from veredus.model.settlement import Complete, Requeue
 from veredus.process import outage_log
 from veredus.process.outage_log import OutageLog
 from veredus.process.restarts import Restarts
 from veredus.process.supervisor import SupervisedProcess, failures_in_a_row, pause_before_next
 from veredus.worker.role import Role, Roster
+from veredus.worker.roles.processor import SCANS_BETWEEN, Processor
+from veredus.worker.roles.syncer import LARGE, UnwrittenSettlement
 from veredus.worker.settlements import retry_delay_ms
 from veredus.worker.supervisor import WorkerSupervisor
 
@@ -274,3 +278,23 @@ async def test_a_role_that_does_not_hear_a_stop_is_cancelled() -> None:
     roster = Roster([role], Restarts())
     roster.start()
     await asyncio.wait_for(roster.stop(role, patience=0.01), PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("result", "is_large"), [(None, False), (b"", False), (bytes(LARGE), False), (bytes(LARGE + 1), True)]
+)
+def test_a_large_result_is_written_alone(result: bytes | None, is_large: bool) -> None:
+    done = Complete("1", "w:1", "", b"message", 60, result)
+    assert UnwrittenSettlement("q", (done, None)).is_large is is_large
+    assert not UnwrittenSettlement("q", (Requeue("1", "w:1"), None)).is_large
+
+
+def test_one_scan_in_so_many_looks_at_the_front_of_the_queue() -> None:
+    fronts: list[bool] = []
+    scan = SimpleNamespace(arrivals=lambda *, at_front: fronts.append(at_front))
+    role = SimpleNamespace(_arrival_timers={}, _arrival_scans=0, _scans={"q": scan}, _wake=asyncio.Event())
+    for _ in range(2 * SCANS_BETWEEN):
+        role._arrival_timers["q"] = None
+        Processor._scan_arrivals(role, "q")  # type: ignore[arg-type]
+    assert [number for number, at_front in enumerate(fronts, 1) if at_front] == [SCANS_BETWEEN, 2 * SCANS_BETWEEN]
+    assert role._wake.is_set()
