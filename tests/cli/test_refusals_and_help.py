@@ -275,7 +275,7 @@ def test_every_help(veredus: Command, monkeypatch: pytest.MonkeyPatch) -> None:
             assert f"  veredus {path[0]}" in shown.out, path
         if path:
             assert lines[2].strip(), f"{path} says what it does"
-        assert veredus(*path, "-h").out == shown.out
+        assert veredus(*path, "-h") == shown, path
 
 
 def test_a_closed_pipe_is_no_error(shop: Shop) -> None:

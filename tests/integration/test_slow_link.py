@@ -96,7 +96,7 @@ async def test_an_answer_that_is_still_coming_is_waited_for(server: RealServer) 
 
 async def test_what_is_still_being_sent_is_waited_for(server: RealServer) -> None:
     async with proxy_before(server.socket) as proxy:
-        redis = connect(proxy.url, timeout=1.0)
+        redis = connect(proxy.url, timeout=2.0)
         await redis.command("PING", key="")
         proxy.rate = 4_000_000
         assert await redis.command("SET", "k", b"x" * 12_000_000, key="k") == b"OK"

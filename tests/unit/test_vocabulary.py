@@ -69,7 +69,10 @@ def test_the_words_are_recognized() -> None:
 
 
 def test_help_of_every_command() -> None:
-    found = {path: _found(one.get_help(click.Context(one, info_name="veredus"))) for path, one in _commands(cli)}
+    found = {
+        path: _found(one.get_help(click.Context(one, info_name="veredus", **cli.context_settings)))
+        for path, one in _commands(cli)
+    }
     assert len(found) > 35
     assert {path: lines for path, lines in found.items() if lines} == {}
 
