@@ -12,7 +12,7 @@ import pytest
 from tests.gateway.fleet import Site
 from tests.gateway.support import JsonClient, gateway
 from tests.support.servers import RealServer
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 from veredus import App, Unauthorized
 from veredus.errors import ConfigError
 from veredus.gateway import client_hooks
@@ -196,3 +196,16 @@ async def test_wrong_hooks_are_named(app: App) -> None:
             getattr(app, name)("not a function")
         with pytest.raises(ConfigError, match=name):
             app.gateway(**{name: [5]})
+
+
+async def test_a_stop_waits_for_the_hooks_of_the_last_connections(app: App) -> None:
+    ended: list[str] = []
+
+    @app.on_disconnect
+    async def went(client: ConnectedClient, reason: CloseReason) -> None:
+        await pause(0.1, proves="a hook has its time")
+        ended.append(client.user)
+
+    async with gateway(app) as gw:
+        await JsonClient.open(gw, "ada")
+    assert ended == ["ada"]

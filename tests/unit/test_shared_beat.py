@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from veredus.worker.shared_beat import Beat, SharedBeat, entry_of
 
 
@@ -26,6 +28,8 @@ def test_no_more_is_shown_than_there_is_room_for() -> None:
     shared.publish(1.0, [(n, float(n)) for n in range(10)])
     assert shared.read() == Beat(1.0, {0: 0.0, 1: 1.0}, False)
     shared.close()
+    with pytest.raises(ValueError, match="closed"):
+        shared.read()
 
 
 def test_of_one_that_was_stopped_while_it_wrote_only_the_time_is_taken() -> None:

@@ -29,6 +29,7 @@ class Attempt:
         "forced",
         "lease",
         "message",
+        "overrun_told",
         "owner",
         "queue",
         "running",
@@ -76,6 +77,8 @@ class Attempt:
         self.running = True
         self.abandoned = False
         """Settled although its handler still runs, because the process ends."""
+        self.overrun_told = False
+        """Whether it was reported that its handler runs on after its deadline."""
         self.slot: Any = None
         """The ChildProcess that runs the handler, if it runs in a process. Any, because pools yield different slots."""
         self.forced: End | None = None

@@ -90,8 +90,6 @@ class Heartbeater:
         self.beaten_at = time.monotonic()
         """When the last beat reached the server, on the monotonic clock."""
         self._steady_since = math.inf
-        self._overrun: set[Attempt] = set()
-        """Attempts whose overrun has been reported."""
         self._block_logged = False
         self.hangs = ""
         """While a handler blocks the loop past its deadline: a description of it."""
@@ -290,7 +288,6 @@ class Heartbeater:
         """Report handlers that overran their deadline and a blocked loop, once each. Returns the seconds until the next
         check; infinity if the next beat is soon enough."""
         held = self._in_flight.held()
-        self._overrun.intersection_update(held)
         overrun = [attempt for attempt in held if attempt.running and attempt.lease.is_overrun(now)]
         silence = self._watch.silence(now)
         if not silence:
@@ -312,9 +309,9 @@ class Heartbeater:
         return math.inf
 
     def _note_overrun(self, attempt: Attempt) -> None:
-        if attempt in self._overrun:
+        if attempt.overrun_told:
             return
-        self._overrun.add(attempt)
+        attempt.overrun_told = True
         logger.error(
             "task %s (%s) runs on after its deadline, %s: %s",
             attempt.task_id,
