@@ -547,3 +547,19 @@ def test_a_request_that_cannot_be_sent_is_refused_at_once(action: str, body: byt
     with pytest.raises(ConfigError):
         link.request(action, body)
     assert link.unanswered == 0
+
+
+def test_only_what_the_new_server_has_shown_to_have_is_acknowledged_to_it() -> None:
+    """After a failover it may have other messages under the numbers behind the cursor."""
+    link = open_client()
+    link.receive(sent(*[message(seq) for seq in (1, 2, 3)]), 0.0)
+    reconnect(link, welcome("resumed", top=3))
+    link.done(at(3), 2.0)
+    link.tick(3.0)
+    assert drain(link) == []
+    link.receive(sent(message(1), message(2)), 4.0)
+    link.tick(4.5)
+    assert drain(link) == [Ack(2, 0)]
+    link.receive(sent(message(3)), 5.0)
+    link.tick(5.5)
+    assert drain(link) == [Ack(3, 0)]
