@@ -16,6 +16,8 @@ from tests.integration.support import Look
 from tests.support.servers import VALKEY_ONLY
 from tests.support.waiting import forever, pause, until
 from veredus import App, Call, Job
+from veredus.errors import CommandRefused
+from veredus.store.tasks.groups import Groups
 from veredus.wire import keys
 from veredus.wire.messages import decode_task
 from veredus.worker.roles import aggregator
@@ -114,6 +116,29 @@ async def test_a_stale_set_of_another_group_does_not_bring_the_next_try_forward(
         await kitchen.has_served(1)
         await pause(0.1, proves="the group that failed is not tried before its time")
     assert calls == ["bad"]
+
+
+async def test_a_queue_that_cannot_be_checked_holds_up_no_other(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    kitchen, refused = Kitchen(app), list[str]()
+    kitchen.aggregate(max_size=1)
+    for number, queue in enumerate(("one", "two"), 1):
+        await kitchen.add("g", number, queue=queue)
+    check = Groups.check
+
+    async def check_but_one(self: Groups, rows: Any, **settings: Any) -> Any:
+        results = await check(self, rows, **settings)
+        if len(rows) == 2 and not refused:
+            refused.append(rows[0][0])
+            return [CommandRefused("not now"), *results[1:]]
+        return results
+
+    monkeypatch.setattr(Groups, "check", check_but_one)
+    async with kitchen.open(queues=["one", "two", "default"]):
+        await kitchen.has_served(2)
+    assert f"cannot check the groups of queue {refused[0]}: not now" in caplog.text
+    assert sorted(kitchen.served) == [("g", [1]), ("g", [2])]
 
 
 async def test_bytes_that_are_no_message_are_archived(kitchen: Kitchen, look: Look) -> None:
