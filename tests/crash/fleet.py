@@ -147,6 +147,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+INDEXES = ("asynq:queues", "asynq:servers", "asynq:workers", "asynq:types", "asynq:details", "asynq:checkers")
+
+
 class Fleet:
     """Starts workers on one server and knows what they did."""
 
@@ -289,13 +292,13 @@ class Fleet:
 
     def remains(self) -> list[str]:
         """Keys that should not be there once everything is done: all but counters and statistics, numbers of batches
-        and of calls, queues, and records of workers that were killed, which were idle or watched a queue."""
+        and of calls, queues, and records of workers that were killed, which were idle, watched a queue or looked for
+        dead ones."""
         fine = ("processed", "failed", *STATISTICS, *REMEMBERED)
         return [
             name
             for name in sorted(key.decode() for key in self.redis.scan_iter(count=5000))
-            if not name.startswith(("asynq:queues", "asynq:servers", "asynq:workers", "asynq:types", "asynq:details"))
-            and not name.partition("}:")[2].startswith(fine)
+            if not name.startswith(INDEXES) and not name.partition("}:")[2].startswith(fine)
         ]
 
     def shown_alive(self, pid: int) -> bool:

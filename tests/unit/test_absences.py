@@ -132,6 +132,17 @@ def test_after_a_disturbance_nobody_is_dead_for_a_lease(disturbance: object) -> 
     assert set(fleet.dead_within(3 * INTERVAL)) == {"b"}
 
 
+def test_a_worker_whose_own_record_comes_later_is_not_disturbed_by_that() -> None:
+    """On a cluster the index of records is written after the first record."""
+    absences = Absences("me", calm=CALM, idle=8.0)
+    assert absences.look(1_000_000, 1000.0, {"b": Sign(100, 2)}) == []
+    signs = {"me": Sign(100, 2), "b": Sign(100, 2)}
+    looks = [absences.look(round(at * 1000), at, signs) for at in (1000.5, 1001.0)]
+    signs["b"] = Sign(100, 0)
+    looks += [absences.look(round(at * 1000), at, signs) for at in (1001.5, 1002.0, 1002.5, 1003.0, 1003.5)]
+    assert looks == [[]] * 6 + [["b"]]
+
+
 def test_a_worker_that_was_missing_before_a_standstill_may_have_been_alive() -> None:
     fleet = Fleet(*OTHERS)
     fleet.close("b")

@@ -60,7 +60,8 @@ class Absences:
     def look(self, now_ms: int, at: float, signs: Mapping[str, Sign], *, was_cut_off: bool = False) -> list[str]:
         """The workers that are dead. `was_cut_off`: this worker has lost its own connections since the last look."""
         if self._own not in signs:
-            self.stop(at)
+            if self._last is not None:  # else it has not begun: on a cluster its first record may come later
+                self.stop(at)
             return []
         late = self.pause + SLACK
         if was_cut_off or signs[self._own].subscribers < 1:
