@@ -14,7 +14,7 @@ from veredus.link.events import Rejected
 from veredus.model.frames import ErrorCode, Kind, Message
 from veredus.peer import PeerConfig
 from veredus.peer.groups import PeerGroups
-from veredus.peer.requests import PeerRequests
+from veredus.peer.requests import PeerRequests, Pending
 
 
 class NotedLink(ClientLink):
@@ -52,6 +52,15 @@ def requests_of(link: NotedLink, **settings: Any) -> PeerRequests:
 
 def busy(rid: int, retry_after_ms: int = 0) -> Rejected:
     return Rejected(rid, ErrorCode.LIMIT, True, retry_after_ms, "busy")
+
+
+def one_rejected() -> tuple[NotedLink, PeerRequests, Pending]:
+    """A request that the gateway has rejected for now."""
+    link = NotedLink("open")
+    requests = requests_of(link, retries=5)
+    pending = requests.submit("echo", None, None, False, False)
+    requests.rejected(busy(pending.rid))
+    return link, requests, pending
 
 
 # ---- requests
@@ -101,10 +110,7 @@ async def test_a_request_that_was_lost_is_never_sent_again(is_retryable: bool) -
 
 async def test_a_request_that_is_cancelled_before_it_is_sent_again_is_given_up_here() -> None:
     """The gateway has rejected it: there is nothing to cancel."""
-    link = NotedLink("open")
-    requests = requests_of(link, retries=5)
-    pending = requests.submit("echo", None, None, False, False)
-    requests.rejected(busy(pending.rid))
+    link, requests, pending = one_rejected()
     pending.cancel()
     assert link.told == [("give up", pending.rid)]
     requests._send_again(pending)
@@ -113,10 +119,7 @@ async def test_a_request_that_is_cancelled_before_it_is_sent_again_is_given_up_h
 
 
 async def test_a_new_connection_has_sent_what_was_to_be_sent_again() -> None:
-    link = NotedLink("open")
-    requests = requests_of(link, retries=5)
-    pending = requests.submit("echo", None, None, False, False)
-    requests.rejected(busy(pending.rid))
+    link, requests, pending = one_rejected()
     requests.welcomed()
     requests._send_again(pending)
     assert link.told == []
