@@ -60,7 +60,7 @@ AT_ONCE = 500
 """Fields that `open` reads in one call; more are read in pages."""
 PAGE = 1000
 KIDS = 1000
-"""Outcomes in one hash, as in `lua/durable/join.lua`."""
+"""Outcomes in one hash, as in `lua/include/joining.lua`."""
 MOST_BYTES = 1024 * 1024
 """Bytes of outcomes that are read in one call."""
 LOOKS = 1000
